@@ -1,0 +1,91 @@
+# Helpers that make one target a folder. DEPS is the layer table of that folder: a target sees only
+# what it lists. Sources are listed by name, never globbed.
+
+add_library(baton_flags INTERFACE)
+target_include_directories(baton_flags INTERFACE ${PROJECT_SOURCE_DIR})
+# No contraction: a*b+c must round the same way in every translation unit, or the CPU device would
+# not be bit-invariant. Fused multiply-adds are written where they are meant.
+target_compile_options(baton_flags INTERFACE -Wall -Wextra -Werror -Wno-unused-parameter
+                                             -ffp-contract=off)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  target_compile_options(baton_flags INTERFACE -Wthread-safety)
+endif()
+if(BATON_SANITIZER STREQUAL "asan")
+  target_compile_options(baton_flags INTERFACE -fsanitize=address,undefined
+                                               -fno-sanitize-recover=undefined
+                                               -fno-omit-frame-pointer)
+  target_link_options(baton_flags INTERFACE -fsanitize=address,undefined)
+elseif(BATON_SANITIZER STREQUAL "tsan")
+  target_compile_options(baton_flags INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  target_link_options(baton_flags INTERFACE -fsanitize=thread)
+elseif(NOT BATON_SANITIZER STREQUAL "")
+  message(FATAL_ERROR "BATON_SANITIZER must be '', 'asan' or 'tsan', not '${BATON_SANITIZER}'")
+endif()
+
+# baton_library(NAME SRCS a.cc... HDRS a.h... DEPS t...)
+function(baton_library name)
+  cmake_parse_arguments(ARG "" "" "SRCS;HDRS;DEPS" ${ARGN})
+  if(ARG_SRCS)
+    add_library(${name} STATIC ${ARG_SRCS} ${ARG_HDRS})
+    target_link_libraries(${name} PUBLIC baton_flags ${ARG_DEPS})
+  else()
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE baton_flags ${ARG_DEPS})
+  endif()
+endfunction()
+
+# baton_binary(NAME SRCS main.cc DEPS t...)
+function(baton_binary name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE baton_flags ${ARG_DEPS})
+endfunction()
+
+# baton_test(NAME SRCS a_test.cc... DEPS t... LABELS unit|e2e|slow|grpc... [TIMEOUT seconds])
+# Label 'grpc' marks tests that start gRPC: they are left out of the TSan build (docs/testing.md).
+function(baton_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  if(NOT BATON_BUILD_TESTS)
+    return()
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  if(BATON_SANITIZER STREQUAL "tsan" AND "grpc" IN_LIST ARG_LABELS)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE baton_flags ${ARG_DEPS} GTest::gtest GTest::gmock
+                                        GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# baton_benchmark(NAME SRCS a_bench.cc DEPS t...): Google Benchmark, not run by ctest.
+function(baton_benchmark name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  if(NOT BATON_BUILD_BENCHES)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE baton_flags ${ARG_DEPS} benchmark::benchmark)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+endfunction()
+
+# baton_fuzzer(NAME SRCS a_fuzz.cc DEPS t...): the file defines LLVMFuzzerTestOneInput. Built with
+# libFuzzer when BATON_BUILD_FUZZERS is on (clang, asan preset).
+function(baton_fuzzer name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  if(NOT BATON_BUILD_FUZZERS)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE baton_flags ${ARG_DEPS})
+  target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+endfunction()
