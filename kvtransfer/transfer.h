@@ -8,15 +8,18 @@
 //    Only DONE proves delivery. Once READY is said the send is certain if GO comes: a cancel takes
 //    effect between chunks, and D answers READY for what it no longer wants with DROP.
 //  - Memory handed in here (source ranges of P, destination ranges of D) must stay valid and, on P,
-//    unmodified until OnQuiescent for that transfer. Until then its blocks carry the `wire` flag, and
-//    `quarantined` once the transfer has failed. OnQuiescent always comes, exactly once, for every
-//    transfer begun or expected, whatever fails; if a wire cannot prove quiescence within
+//    unmodified until OnQuiescent for that transfer. Until then its blocks carry the `wire` flag,
+//    and `quarantined` once the transfer has failed. OnQuiescent always comes, exactly once, for
+//    every transfer begun or expected, whatever fails; if a wire cannot prove quiescence within
 //    quiescence_limit, the process exits rather than let the memory be used again.
 //  - Time-outs run on a thread of their own: an idle or wedged engine still expires them.
 //
-// Thread rule: TransferSender and TransferReceiver are thread-safe. Observers are called on the
-// transfer's own threads, never from inside a call of the engine; they must not block (push into the
-// loop's queue).
+// Thread rule: TransferSender and TransferReceiver are thread-safe. A worker has one of each for
+// all its models; each Begin and Expect names the observer of its engine loop. All observer calls
+// of one sender (or receiver) come from its one event thread, with no internal lock held, never
+// from inside a call of the engine: an observer may call back, except Shutdown and the destructor.
+// It must not block (push into the loop's queue). An observer must outlive the OnQuiescent of all
+// its transfers.
 #ifndef BATON_KVTRANSFER_TRANSFER_H_
 #define BATON_KVTRANSFER_TRANSFER_H_
 
@@ -70,17 +73,19 @@ class TransferSenderObserver {
   virtual void OnFailed(TransferId id, const absl::Status& status) = 0;
   // Last call for `id`: nothing reads the source memory any more.
   virtual void OnQuiescent(TransferId id) = 0;
-  // The pair is broken and torn down; the router should stop choosing it for a while.
+  // The pair is broken and torn down; the router should stop choosing it for a while. Called once
+  // per failure for each observer that has a transfer or lease on the pair, before their OnFailed.
   virtual void OnPairFailed(const PeerAddress& peer, const absl::Status& status) = 0;
 };
 
 class TransferSender {
  public:
   virtual ~TransferSender() = default;
-  // Opens the pair if needed (in the background). ERRORS: AlreadyExists: id in use;
-  // ResourceExhausted: too many transfers; Unavailable: shut down.
+  // Opens the pair if needed (in the background). `observer` gets the events of this transfer.
+  // ERRORS: AlreadyExists: id in use; ResourceExhausted: too many transfers; InvalidArgument:
+  // `model` is none of this worker's; Unavailable: shut down. No observer call follows an error.
   virtual absl::Status Begin(TransferId id, const std::string& model, const PeerAddress& peer,
-                             TimePoint deadline) = 0;
+                             TimePoint deadline, TransferSenderObserver* observer) = 0;
   // Appends ranges, in the order they are to travel. Unknown ids (failed meanwhile) are ignored.
   virtual void Push(TransferId id, std::vector<SourceRange> ranges) = 0;
   // Nothing more will be pushed; `payload` (<= 4 KiB) reaches D's OnReceived after the last chunk.
@@ -95,7 +100,8 @@ class TransferReceiverObserver {
  public:
   virtual ~TransferReceiverObserver() = default;
   // Every announced chunk was scattered and checked, and every destination block was covered.
-  virtual void OnReceived(TransferId id, const std::string& payload, const TransferStats& stats) = 0;
+  virtual void OnReceived(TransferId id, const std::string& payload,
+                          const TransferStats& stats) = 0;
   // The transfer cannot complete. No OnReceived follows.
   virtual void OnFailed(TransferId id, const absl::Status& status) = 0;
   // Last call for `id`: nothing writes the destination memory any more.
@@ -105,10 +111,12 @@ class TransferReceiverObserver {
 class TransferReceiver {
  public:
   virtual ~TransferReceiver() = default;
-  // Registers a transfer before P is told to prefill. ERRORS: AlreadyExists, ResourceExhausted,
-  // Unavailable as above.
+  // Registers a transfer before P is told to prefill. `blocks` may be empty (D has all blocks and
+  // only waits for the payload). ERRORS: as Begin; InvalidArgument also for a logical block named
+  // twice.
   virtual absl::Status Expect(TransferId id, const std::string& model,
-                              std::vector<DestinationBlock> blocks, TimePoint deadline) = 0;
+                              std::vector<DestinationBlock> blocks, TimePoint deadline,
+                              TransferReceiverObserver* observer) = 0;
   // D does not want the transfer (any more): P is told. Only OnQuiescent follows.
   virtual void Cancel(TransferId id) = 0;
   // D has completed a step on the received KV: P's lease is released. After OnReceived only.
