@@ -8,6 +8,9 @@
 #include <condition_variable>
 #include <mutex>
 
+// Defines GUARDED_BY, PT_GUARDED_BY and NO_THREAD_SAFETY_ANALYSIS, which would clash with ours.
+#include "absl/base/thread_annotations.h"
+
 #if defined(__clang__)
 #define BATON_TSA(x) __attribute__((x))
 #else
@@ -16,13 +19,10 @@
 
 #define CAPABILITY(x) BATON_TSA(capability(x))
 #define SCOPED_CAPABILITY BATON_TSA(scoped_lockable)
-#define GUARDED_BY(x) BATON_TSA(guarded_by(x))
-#define PT_GUARDED_BY(x) BATON_TSA(pt_guarded_by(x))
 #define REQUIRES(...) BATON_TSA(requires_capability(__VA_ARGS__))
 #define EXCLUDES(...) BATON_TSA(locks_excluded(__VA_ARGS__))
 #define ACQUIRE(...) BATON_TSA(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) BATON_TSA(release_capability(__VA_ARGS__))
-#define NO_THREAD_SAFETY_ANALYSIS BATON_TSA(no_thread_safety_analysis)
 
 namespace baton {
 
