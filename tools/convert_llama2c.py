@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Converts a llama2.c checkpoint (version 0 .bin and its tokenizer .bin) to the Hugging Face layout.
+"""Converts a llama2.c checkpoint (version 0, with its tokenizer) to the Hugging Face layout.
 
   convert_llama2c.py MODEL.bin TOKENIZER.bin OUT_DIR
 
@@ -13,8 +13,8 @@ first, then odd rows. Scores are sums over the head's dimensions, so the output 
 File layout of version 0: seven i32 (dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size,
 seq_len; vocab_size < 0 says that the head is not tied), then float32 arrays: embeddings; per kind,
 all layers: attention norm, wq, wk, wv, wo, ffn norm, w1 (gate), w2 (down), w3 (up); final norm; two
-tables of rope values that are not used; the head if not tied. The tokenizer file: i32 longest piece,
-then per token f32 score, i32 length, bytes.
+tables of rope values that are not used; the head if not tied. The tokenizer file: i32 longest
+piece, then per token f32 score, i32 length, bytes.
 """
 import argparse
 import json
@@ -55,7 +55,8 @@ def read_model(data):
              ("self_attn.v_proj", take(layers, kv_dim, dim)),
              ("self_attn.o_proj", take(layers, dim, dim)),
              ("post_attention_layernorm", take(layers, dim)),
-             ("mlp.gate_proj", take(layers, inner, dim)), ("mlp.down_proj", take(layers, dim, inner)),
+             ("mlp.gate_proj", take(layers, inner, dim)),
+             ("mlp.down_proj", take(layers, dim, inner)),
              ("mlp.up_proj", take(layers, inner, dim))]
     tensors = {"model.embed_tokens.weight": embedding}
     for layer in range(layers):
@@ -98,7 +99,7 @@ def read_pieces(data):
     return pieces
 
 
-# --- protobuf, by hand: field number and wire type, then the value ---------------------------------
+# --- protobuf, by hand: field number and wire type, then the value -------------------------------
 def varint(value):
     out = bytearray()
     while value >= 0x80:
@@ -121,9 +122,10 @@ def field_float(number, value):
 
 
 def sentencepiece_model(pieces):
-    """The ModelProto of a BPE model with byte fallback and a dummy prefix, without normalisation."""
+    """ModelProto of a BPE model with byte fallback and a dummy prefix, without normalisation."""
     out = b"".join(
-        field_bytes(1, field_bytes(1, text.encode()) + field_float(2, score) + field_varint(3, kind))
+        field_bytes(
+            1, field_bytes(1, text.encode()) + field_float(2, score) + field_varint(3, kind))
         for text, score, kind in pieces)
     bpe = 2
     trainer = (field_varint(3, bpe) + field_varint(4, len(pieces)) + field_varint(35, 1) +

@@ -8,8 +8,8 @@
                                            at '|', '\\xNN' for a byte, each script ends with EOS
 
 Needs Python 3.9+ and numpy. The bytes are the same on every machine: nothing is random, and every
-weight is a value that bfloat16 holds exactly. What each model does and how to use it in a test is in
-models/README.md.
+weight is a value that bfloat16 holds exactly. What each model does and how to use it in a test is
+in models/README.md.
 
 SUCC, the construction. Hidden size = number of head rows; the embedding of token t is onehot(t).
 o_proj and the MLP are zero, so the residual stream stays onehot(t) and the final norm gives
@@ -38,7 +38,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # --- tokenizer.json ------------------------------------------------------------------------------
 def byte_alphabet():
-    """GPT-2's reversible map byte -> printable character, as used by byte-level BPE vocabularies."""
+    """GPT-2's reversible map byte -> printable character, used by byte-level BPE vocabularies."""
     kept = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     table, extra = {}, 0
     for byte in range(256):
@@ -77,7 +77,7 @@ def byte_level_tokenizer(vocab, merges, added):
 
 
 def sentencepiece_like_tokenizer(vocab, merges, added):
-    """The layout transformers writes for Llama-2-style tokenizers (byte fallback, U+2581 for space)."""
+    """The layout that transformers writes for Llama 2: byte fallback, U+2581 for space."""
     return {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
         "normalizer": {"type": "Sequence", "normalizers": [
@@ -99,8 +99,8 @@ def dump(value):
 
 
 # --- model files ---------------------------------------------------------------------------------
-def llama_config(*, hidden, layers, heads, kv_heads, head_dim, intermediate, vocab, context, eps, bos,
-                 eos):
+def llama_config(*, hidden, layers, heads, kv_heads, head_dim, intermediate, vocab, context, eps,
+                 bos, eos):
     return {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
         "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
@@ -152,7 +152,7 @@ END = 5  # the EOS that ends every script of models/succ
 
 
 def succ_model(rows, following, tokenizer, config_eos, eos, runner_up=None):
-    """following: {token: successor} for every token; runner_up: {token: successor of logit 0.75 s}."""
+    """following: {token: successor}; runner_up: {token: successor with a logit of 0.75 s}."""
     config = llama_config(hidden=rows, layers=1, heads=1, kv_heads=1, head_dim=32, intermediate=8,
                           vocab=rows, context=SUCC_CONTEXT, eps=1e-5, bos=None, eos=config_eos)
     tensors = llama_tensors(config)
@@ -213,13 +213,13 @@ def play(vocab, following, scripts, end):
 
 
 def cycle_words():
-    """37 words of two syllables (a prime number, so no multiple of a block size maps it to itself)."""
+    """37 words of two syllables (a prime: no multiple of a block size maps it to itself)."""
     heads, tails = "ba ce di fo gu".split(), "ro su ta ve wi za ko pe".split()
     return [(h, t) for h in heads for t in tails][:37]
 
 
 def default_successors(vocab, following, cycle, base):
-    """Tokens of no script: printable ASCII goes to the next character, all others enter the cycle."""
+    """Tokens of no script: printable ASCII goes to the next character, others to the cycle."""
     for byte in range(0x20, 0x7F):
         following.setdefault(base + byte, base + (byte + 1 if byte < 0x7E else 0x20))
     for token in vocab.ids.values():
@@ -272,7 +272,7 @@ def succ_files():
 
 
 def succ_spm_files():
-    """tests/testdata/models/succ_spm: scripts for a SentencePiece-like vocabulary with byte tokens."""
+    """tests/testdata/models/succ_spm: a SentencePiece-like vocabulary with byte tokens."""
     vocab, following = Vocabulary(lambda p: p.replace(" ", "\u2581")), {}
     unk, bos, eos = (vocab.special(s) for s in ("<unk>", "<s>", "</s>"))
     assert (unk, bos, eos) == (0, 1, 2)
@@ -283,9 +283,9 @@ def succ_spm_files():
         "<txt03a>": ["a", ".\n\n", "b"],
         "<txt03b>": ["a.", "\n", byte[0x0A], byte[0x62]],
         "<txt03c>": ["a.\n", "\nb"],
-        "<txt07>": [byte[0xEC], byte[0x82], byte[0xBC], byte[0xEA], byte[0xB2], byte[0xB9], "\uc0b4",
-                    byte[0x20], byte[0xC3], byte[0xA9], "\U0001F469", byte[0xE2], byte[0x80],
-                    byte[0x8D], "\U0001F680"],
+        "<txt07>": [byte[0xEC], byte[0x82], byte[0xBC], byte[0xEA], byte[0xB2], byte[0xB9],
+                    "\uc0b4", byte[0x20], byte[0xC3], byte[0xA9], "\U0001F469", byte[0xE2],
+                    byte[0x80], byte[0x8D], "\U0001F680"],
         "<txt09a>": [byte[0xC4], "x", "y"],
         "<txt09b>": [byte[0x81]],
         "<txt11>": [" ", " leading", " x"],
