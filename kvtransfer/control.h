@@ -1,6 +1,6 @@
 // Control messages of a pair as plain structs, and the link that carries them. The daemon carries
-// them over gRPC (worker/), tests over memory. proto/baton/worker/v1/transfer.proto mirrors them one
-// to one and says who sends what when.
+// them over gRPC (worker/), tests over memory. proto/baton/worker/v1/transfer.proto mirrors them
+// one to one and says who sends what when.
 #ifndef BATON_KVTRANSFER_CONTROL_H_
 #define BATON_KVTRANSFER_CONTROL_H_
 
