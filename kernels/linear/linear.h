@@ -53,9 +53,10 @@ void PackLinearRows(const void* rows, WeightType from, int64_t num_rows, int64_t
 struct LinearParams {
   const float* x = nullptr;      // [rows, k]
   const void* packed = nullptr;  // PackedWeightBytes(n, k, gated, type), aligned to 64 bytes.
-  const float* bias = nullptr;   // [n]; null: none. Not with gated.
-  float* y = nullptr;            // [rows, n]
-  int64_t n = 0;                 // Outputs (gated: of one part).
+  // In the order of packed rows, padded with zeros: [NumPanels(n, gated) * 16]; null: none.
+  const float* bias = nullptr;
+  float* y = nullptr;  // [rows, n]
+  int64_t n = 0;       // Outputs (gated: of one part).
   int64_t k = 0;
   WeightType type = WeightType::kF32;
   bool gated = false;

@@ -156,8 +156,7 @@ void Multiply(const LinearParams& p, const float* x, int64_t rows, const void* w
 void Initialise(const LinearParams& p, int64_t rows, int64_t panel_begin, int64_t num_panels,
                 float* c, int64_t c_stride) {
   for (int64_t column = 0; column < num_panels * kPanelRows; ++column) {
-    const int64_t global = panel_begin * kPanelRows + column;
-    const float start = p.bias != nullptr && global < p.n ? p.bias[global] : 0.0f;
+    const float start = p.bias == nullptr ? 0.0f : p.bias[panel_begin * kPanelRows + column];
     for (int64_t r = 0; r < rows; ++r) c[r * c_stride + column] = start;
   }
 }

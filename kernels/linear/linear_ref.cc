@@ -15,9 +15,9 @@ float LoadWeight(const void* base, WeightType type, int64_t index) {
   return type == WeightType::kF16 ? HalfToF32(bits) : Bf16ToF32(bits);
 }
 
-// acc = start; acc = fma(x, w, acc) over k.
-float Chain(const LinearParams& p, const float* x, int64_t panel, int64_t lane, float start) {
-  float acc = start;
+// acc = bias; acc = fma(x, w, acc) over k.
+float Chain(const LinearParams& p, const float* x, int64_t panel, int64_t lane) {
+  float acc = p.bias == nullptr ? 0.0f : p.bias[panel * kPanelRows + lane];
   for (int64_t i = 0; i < p.k; ++i) {
     acc = std::fma(x[i], LoadWeight(p.packed, p.type, (panel * p.k + i) * kPanelRows + lane), acc);
   }
@@ -52,8 +52,8 @@ void LinearRef(const LinearParams& p, int64_t row_begin, int64_t row_end, int64_
       for (int64_t lane = 0; lane < kPanelRows; ++lane) {
         const int64_t column = panel / panels_per_column * kPanelRows + lane;
         if (column >= p.n) break;
-        float value = Chain(p, x, panel, lane, p.bias == nullptr ? 0.0f : p.bias[column]);
-        if (p.gated) value = SiluF32(value) * Chain(p, x, panel + 1, lane, 0.0f);
+        float value = Chain(p, x, panel, lane);
+        if (p.gated) value = SiluF32(value) * Chain(p, x, panel + 1, lane);
         p.y[row * p.n + column] = value;
       }
     }
