@@ -185,7 +185,8 @@ def check_tiny(directory):
 
 def check():
     golden, models = ROOT / "tests/golden", ROOT / "models"
-    stories, prose = (json.loads((golden / f"{n}.json").read_text()) for n in ("stories260K", "prose"))
+    stories, prose = (json.loads((golden / name).read_text())
+                      for name in ("stories260K.json", "prose.json"))
     ok = check_stories(stories, models / "stories260K")
     ok &= check_prose(prose, models / "prose-1m-draft")
     tiny = sorted(p.parent for p in (golden / "tiny_llama").glob("*/golden.json"))

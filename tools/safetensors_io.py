@@ -1,8 +1,8 @@
 """Reads and writes safetensors files with numpy only, and writes them deterministically.
 
 Format (huggingface/safetensors): u64 little-endian header length, JSON header, data. The header
-maps a tensor's name to {"dtype", "shape", "data_offsets": [begin, end)}; the data section is covered
-without holes. bfloat16 has no numpy type: it is held here as float32 and rounded (to nearest, ties
+maps a tensor's name to {"dtype", "shape", "data_offsets": [begin, end)}; the data section has no
+holes. bfloat16 has no numpy type: it is held here as float32 and rounded (to nearest, ties
 to even) when written.
 """
 import json

@@ -27,10 +27,10 @@ enum class DType : uint8_t {
   kBool,
 };
 
-inline constexpr DType kAllDTypes[] = {
-    DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kF8E4M3,
-    DType::kF8E5M2, DType::kI8, DType::kI16, DType::kI32, DType::kI64,
-    DType::kU8, DType::kU16, DType::kU32, DType::kU64, DType::kBool};
+inline constexpr DType kAllDTypes[] = {DType::kF32,    DType::kF16,    DType::kBF16, DType::kF64,
+                                       DType::kF8E4M3, DType::kF8E5M2, DType::kI8,   DType::kI16,
+                                       DType::kI32,    DType::kI64,    DType::kU8,   DType::kU16,
+                                       DType::kU32,    DType::kU64,    DType::kBool};
 
 // As safetensors spells it: "F32", "BF16", "F8_E4M3", "BOOL".
 constexpr absl::string_view DTypeName(DType dtype) {
