@@ -186,10 +186,10 @@ class FamilyState : public AnyFamily {
     }
     MutexLock lock(mutex_);
     if (const auto found = series_.find(key); found != series_.end()) return found->second;
+    const std::vector<std::string> other(labels_.size(), std::string(kOtherLabelValue));
+    const size_t own_series = series_.size() - series_.count(other);
     // One place is kept for the "other" series.
-    if (!printable || (!labels_.empty() && series_.size() + 1 >= series_max_)) {
-      key.assign(labels_.size(), std::string(kOtherLabelValue));
-    }
+    if (!printable || (!labels_.empty() && own_series + 1 >= series_max_)) key = other;
     std::shared_ptr<T>& made = series_[std::move(key)];
     if (made == nullptr) made = MakeSeries<T>(bounds_);
     return made;

@@ -54,13 +54,13 @@ struct MetricDefinition {
   MetricType type = MetricType::kCounter;
   // "baton_" (or "process_", the names common to all Prometheus clients), base units, "_total" for
   // counters and for nothing else.
-  absl::string_view name;
+  absl::string_view name = {};
   // One sentence. Any text; it is escaped.
-  absl::string_view help;
+  absl::string_view help = {};
   // Label names; With() takes the values in this order.
-  absl::Span<const absl::string_view> labels;
+  absl::Span<const absl::string_view> labels = {};
   // Histograms only: upper bounds, ascending and finite; +Inf is added (buckets.h).
-  absl::Span<const double> buckets;
+  absl::Span<const double> buckets = {};
   // Includes the "other" series.
   size_t series_max = 256;
 };
