@@ -17,6 +17,9 @@
 namespace baton::kvtransfer {
 
 inline constexpr uint32_t kTransferProtocolVersion = 1;
+// Limits of one chunk and of one pair; a peer that exceeds them is cut off.
+inline constexpr size_t kChunkRangesMax = 4096;
+inline constexpr size_t kChunksAnnouncedMax = 4096;
 
 struct BlockRange {
   uint32_t logical_block = 0;

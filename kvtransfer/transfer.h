@@ -35,6 +35,9 @@
 
 namespace baton::kvtransfer {
 
+// Bytes of the payload of Finish.
+inline constexpr size_t kTransferPayloadBytesMax = 4096;
+
 // A range of one logical block (its index in the sequence's block table) of P, and where its bytes
 // lie now.
 struct SourceRange {
@@ -136,11 +139,22 @@ struct TransferOptions {
   Duration connect_limit = std::chrono::seconds(2);
   Duration heartbeat_interval = std::chrono::milliseconds(500);
   Duration heartbeat_limit = std::chrono::seconds(2);
-  // P keeps a lease at most this long after the last renewal, and this many leases.
+  // P keeps a lease at most this long after its last renewal, and at most this long in all; when it
+  // has this many, the oldest ends for a new one.
   Duration lease_limit = std::chrono::seconds(10);
+  Duration lease_total_limit = std::chrono::minutes(2);
+  uint32_t leases_max = 1024;
   Duration lease_renew_interval = std::chrono::seconds(2);
   // From abort to the proof that nothing moves any more; then the process exits.
   Duration quiescence_limit = std::chrono::seconds(20);
+  // P closes a pair that nothing uses (a GPU communicator costs memory).
+  Duration pair_idle_limit = std::chrono::minutes(10);
+  // Longest wait before a pair that failed is dialled again.
+  Duration redial_limit = std::chrono::seconds(1);
+  // How often time-outs are looked at, in real time.
+  Duration poll_interval = std::chrono::milliseconds(10);
+  // Tests: free staging slots hold a pattern that is checked before they are used again.
+  bool poison_free_staging = false;
 };
 
 }  // namespace baton::kvtransfer

@@ -52,6 +52,9 @@ struct TransferSetup {
 
 inline constexpr int kUnquiescentExitCode = 71;
 
+// Checks what is a programmer's duty and fills in the default handler.
+TransferSetup CompleteSetup(TransferSetup setup);
+
 }  // namespace baton::kvtransfer
 
 #endif  // BATON_KVTRANSFER_TRANSFER_SETUP_H_

@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,6 +25,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "gtest/gtest.h"
+#include "kvtransfer/test_support.h"
 #include "kvtransfer/wire.h"
 
 namespace baton::kvtransfer {
@@ -40,19 +40,8 @@ inline std::string WireFactoryName(const ::testing::TestParamInfo<WireFactory>& 
 }
 inline void PrintTo(const WireFactory& factory, std::ostream* os) { *os << factory.name; }
 
-inline constexpr Duration kBound = std::chrono::seconds(20);
 // From Abort to Quiescent.
 inline constexpr Duration kAbortBound = std::chrono::seconds(5);
-
-// True as soon as `condition` is; false after `bound`.
-inline bool Eventually(const std::function<bool()>& condition, Duration bound = kBound) {
-  const TimePoint end = SaturatingAdd(Clock::Real()->Now(), bound);
-  while (!condition()) {
-    if (Clock::Real()->Now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
 
 // Collects the statuses of completions, in the order they came. Thread-safe.
 class CompletionLog {
@@ -128,26 +117,6 @@ class AcceptLog {
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
-
-inline std::vector<std::byte> PatternBytes(size_t size, uint64_t seed) {
-  std::vector<std::byte> bytes(size);
-  uint64_t x = seed * 0x9E3779B97F4A7C15u + 1;
-  for (std::byte& b : bytes) {
-    x = x * 6364136223846793005u + 1442695040888963407u;
-    b = static_cast<std::byte>(x >> 56);
-  }
-  return bytes;
-}
-
-inline size_t CountDirectory(const char* path) {
-  size_t count = 0;
-  std::error_code error;
-  for (auto it = std::filesystem::directory_iterator(path, error);
-       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
-    ++count;
-  }
-  return count;
-}
 
 class WireConformanceTest : public ::testing::TestWithParam<WireFactory> {
  protected:
