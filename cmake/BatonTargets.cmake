@@ -76,10 +76,14 @@ function(baton_benchmark name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 endfunction()
 
-# baton_fuzzer(NAME SRCS a_fuzz.cc DEPS t...): the file defines LLVMFuzzerTestOneInput. Built with
-# libFuzzer when BATON_BUILD_FUZZERS is on (clang, asan preset).
+# baton_fuzzer(NAME SRCS a_fuzz.cc DEPS t... CORPUS dir): the file defines LLVMFuzzerTestOneInput.
+# Built with libFuzzer when BATON_BUILD_FUZZERS is on (clang, asan preset). CORPUS is the folder of the
+# seed inputs, relative to the source folder; as a test, each seed is run once.
 function(baton_fuzzer name)
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "CORPUS" "SRCS;DEPS" ${ARGN})
+  if(NOT ARG_CORPUS OR NOT IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CORPUS})
+    message(FATAL_ERROR "baton_fuzzer(${name}): CORPUS must be a folder of seed inputs")
+  endif()
   if(NOT BATON_BUILD_FUZZERS)
     return()
   endif()
@@ -88,4 +92,22 @@ function(baton_fuzzer name)
   target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  set(corpus ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CORPUS})
+  set_property(GLOBAL APPEND PROPERTY BATON_FUZZERS ${name})
+  set_property(GLOBAL APPEND_STRING PROPERTY BATON_FUZZ_CORPORA "${name} ${corpus}\n")
+  if(BATON_BUILD_TESTS)
+    add_test(NAME ${name} COMMAND ${name} -runs=0 -timeout=20 ${corpus})
+    set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 120)
+  endif()
+endfunction()
+
+# At the end of the root file: what scripts need. Target `fuzzers` and fuzz/corpora.txt ("name corpus"
+# a line) for ./dev fuzz; target `generated_headers` for clang-tidy.
+function(baton_script_targets)
+  get_property(fuzzers GLOBAL PROPERTY BATON_FUZZERS)
+  get_property(corpora GLOBAL PROPERTY BATON_FUZZ_CORPORA)
+  add_custom_target(fuzzers DEPENDS ${fuzzers})
+  file(WRITE ${CMAKE_BINARY_DIR}/fuzz/corpora.txt "${corpora}")
+  get_property(generated GLOBAL PROPERTY BATON_PROTO_LIBRARIES)
+  add_custom_target(generated_headers DEPENDS ${generated})
 endfunction()
