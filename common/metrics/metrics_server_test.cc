@@ -57,7 +57,7 @@ std::string Body(const std::string& response) {
 
 // The path of promtool, or "" when it is not installed.
 std::string FindPromtool() {
-  if (const char* given = std::getenv("BATON_PROMTOOL")) return given;
+  if (const char* given = std::getenv("PROMTOOL")) return given;
   for (const char* candidate : {"build/tools/promtool", "/usr/bin/promtool"}) {
     if (access(candidate, X_OK) == 0) return candidate;
   }
