@@ -1,0 +1,94 @@
+#include "kvtransfer/tcp/tcp_frame.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+
+namespace baton::kvtransfer {
+namespace {
+
+constexpr absl::string_view kHelloMagic = "BKVH";
+constexpr absl::string_view kWelcomeMagic = "BKVW";
+constexpr absl::string_view kFrameMagic = "BKVF";
+
+template <typename T>
+void Store(T value, std::byte* to) {
+  for (size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
+}
+
+template <typename T>
+T Load(const std::byte* from) {
+  T value = 0;
+  for (size_t i = 0; i < sizeof(T); ++i) {
+    value = static_cast<T>(value | static_cast<T>(std::to_integer<uint8_t>(from[i])) << (8 * i));
+  }
+  return value;
+}
+
+void StorePrefix(absl::string_view magic, std::byte* to) {
+  std::memcpy(to, magic.data(), 4);
+  Store<uint16_t>(kTcpWireVersion, to + 4);
+  Store<uint16_t>(0, to + 6);
+}
+
+}  // namespace
+
+TcpHello EncodeTcpHello(absl::string_view token) {
+  CHECK_EQ(token.size(), kWireTokenBytes);
+  TcpHello hello;
+  StorePrefix(kHelloMagic, hello.data());
+  std::memcpy(hello.data() + kTcpHelloPrefixBytes, token.data(), kWireTokenBytes);
+  return hello;
+}
+
+bool PlausibleTcpHello(absl::Span<const std::byte> prefix) {
+  std::array<std::byte, kTcpHelloPrefixBytes> expected;
+  StorePrefix(kHelloMagic, expected.data());
+  const size_t size = std::min(prefix.size(), expected.size());
+  return std::equal(prefix.begin(), prefix.begin() + size, expected.begin());
+}
+
+absl::string_view TokenOfTcpHello(const TcpHello& hello) {
+  return absl::string_view(reinterpret_cast<const char*>(hello.data()) + kTcpHelloPrefixBytes,
+                           kWireTokenBytes);
+}
+
+TcpWelcome EncodeTcpWelcome() {
+  TcpWelcome welcome;
+  StorePrefix(kWelcomeMagic, welcome.data());
+  return welcome;
+}
+
+bool IsTcpWelcome(const TcpWelcome& welcome) { return welcome == EncodeTcpWelcome(); }
+
+TcpFrameHeaderBytes EncodeTcpFrameHeader(const TcpFrameHeader& header) {
+  TcpFrameHeaderBytes bytes;
+  StorePrefix(kFrameMagic, bytes.data());
+  Store<uint64_t>(header.sequence_number, bytes.data() + 8);
+  Store<uint32_t>(header.length, bytes.data() + 16);
+  Store<uint32_t>(0, bytes.data() + 20);
+  Store<uint64_t>(header.checksum, bytes.data() + 24);
+  return bytes;
+}
+
+absl::StatusOr<TcpFrameHeader> DecodeTcpFrameHeader(const TcpFrameHeaderBytes& bytes) {
+  std::array<std::byte, 8> prefix;
+  StorePrefix(kFrameMagic, prefix.data());
+  if (!std::equal(prefix.begin(), prefix.end(), bytes.begin()) ||
+      Load<uint32_t>(bytes.data() + 20) != 0) {
+    return absl::DataLossError("tcp wire: not a frame of version 1 (magic, version, reserved)");
+  }
+  return TcpFrameHeader{.sequence_number = Load<uint64_t>(bytes.data() + 8),
+                        .length = Load<uint32_t>(bytes.data() + 16),
+                        .checksum = Load<uint64_t>(bytes.data() + 24)};
+}
+
+uint64_t TcpPayloadChecksum(absl::Span<const std::byte> payload) {
+  return XXH3_64bits(payload.data(), payload.size());
+}
+
+}  // namespace baton::kvtransfer
