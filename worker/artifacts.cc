@@ -29,9 +29,9 @@ absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path, uintmax_
 std::string Sha256(absl::string_view bytes) {
   std::string digest(EVP_MAX_MD_SIZE, '\0');
   unsigned int size = 0;
-  const int ok = EVP_Digest(bytes.data(), bytes.size(),
-                            reinterpret_cast<unsigned char*>(digest.data()), &size, EVP_sha256(),
-                            nullptr);
+  const int ok =
+      EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()), &size,
+                 EVP_sha256(), nullptr);
   CHECK_EQ(ok, 1) << "SHA-256 is part of every OpenSSL";
   digest.resize(size);
   return digest;
@@ -76,8 +76,7 @@ v1::ArtifactChunk ArtifactStore::Chunk(const std::string& digest, int64_t offset
   chunk.set_digest(digest);
   chunk.set_offset(offset);
   const auto it = by_digest_.find(digest);
-  if (it == by_digest_.end() || offset < 0 ||
-      offset > static_cast<int64_t>(it->second.size())) {
+  if (it == by_digest_.end() || offset < 0 || offset > static_cast<int64_t>(it->second.size())) {
     chunk.set_unknown(true);
     return chunk;
   }

@@ -24,9 +24,9 @@ std::string Sha256(absl::string_view bytes);
 
 class ArtifactStore {
  public:
-  // Reads tokenizer.json, tokenizer.model and tokenizer_config.json of a model directory, those that
-  // are there, and returns what a ModelDescription lists. ERRORS: NotFound when there is neither
-  // tokenizer.json nor tokenizer.model; ResourceExhausted naming a file that is too large;
+  // Reads tokenizer.json, tokenizer.model and tokenizer_config.json of a model directory, those
+  // that are there, and returns what a ModelDescription lists. ERRORS: NotFound when there is
+  // neither tokenizer.json nor tokenizer.model; ResourceExhausted naming a file that is too large;
   // Unavailable when a file cannot be read.
   absl::StatusOr<std::vector<v1::Artifact>> AddModelDirectory(const std::string& directory);
 

@@ -10,7 +10,8 @@
 namespace baton::worker {
 namespace {
 
-// A prompt cannot be longer than this whatever the model: bounds memory before anything is looked at.
+// A prompt cannot be longer than this whatever the model: bounds memory before anything is looked
+// at.
 constexpr int kTokensMax = 1 << 24;
 
 absl::StatusOr<StartMode> ModeFromProto(v1::StartMode mode) {
@@ -41,8 +42,8 @@ absl::StatusOr<SamplingParams> SamplingFromProto(const v1::Sampling& proto) {
   if (proto.top_k() < 0) return bad("top_k", proto.top_k());
   if (proto.top_logprobs() > kTopLogprobsMax) return bad("top_logprobs", proto.top_logprobs());
   SamplingParams params;
-  params.temperature = static_cast<float>(
-      std::min<double>(proto.temperature(), std::numeric_limits<float>::max()));
+  params.temperature =
+      static_cast<float>(std::min<double>(proto.temperature(), std::numeric_limits<float>::max()));
   params.top_k = proto.top_k();
   params.top_p = static_cast<float>(proto.top_p());
   params.min_p = static_cast<float>(proto.min_p());
@@ -96,15 +97,14 @@ absl::StatusOr<StartSequence> FromProto(const v1::StartSequence& proto, RouterSe
   }
   if (proto.num_prompt_tokens() == 0 ||
       proto.num_prompt_tokens() > static_cast<uint32_t>(proto.token_ids_size())) {
-    return absl::InvalidArgumentError(absl::StrCat("StartSequence.num_prompt_tokens: ",
-                                                   proto.num_prompt_tokens(), " of ",
-                                                   proto.token_ids_size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("StartSequence.num_prompt_tokens: ", proto.num_prompt_tokens(), " of ",
+                     proto.token_ids_size()));
   }
   if (proto.max_tokens() == 0) {
     return absl::InvalidArgumentError("StartSequence.max_tokens: must be at least 1");
   }
-  const bool transfers =
-      start.mode == StartMode::kReserve || start.mode == StartMode::kPrefill;
+  const bool transfers = start.mode == StartMode::kReserve || start.mode == StartMode::kPrefill;
   if (transfers && proto.transfer_id() == 0) {
     return absl::InvalidArgumentError("StartSequence.transfer_id: missing");
   }
@@ -120,8 +120,8 @@ absl::StatusOr<StartSequence> FromProto(const v1::StartSequence& proto, RouterSe
   start.eos_token_ids.assign(proto.eos_token_ids().begin(), proto.eos_token_ids().end());
   if (proto.remaining_ms() > 0) {
     constexpr uint64_t kMsMax = uint64_t{1} << 40;  // 34 years; keeps the product in range.
-    start.deadline = SaturatingAdd(
-        now, std::chrono::milliseconds(std::min(proto.remaining_ms(), kMsMax)));
+    start.deadline =
+        SaturatingAdd(now, std::chrono::milliseconds(std::min(proto.remaining_ms(), kMsMax)));
   }
   start.transfer_id = TransferId(proto.transfer_id());
   start.transfer_address = proto.transfer_address();

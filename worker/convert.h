@@ -1,5 +1,5 @@
-// Translates between proto/baton/worker/v1/session.proto and the plain structs of worker/messages.h.
-// Thread-safe (no state).
+// Translates between proto/baton/worker/v1/session.proto and the plain structs of
+// worker/messages.h. Thread-safe (no state).
 #ifndef BATON_WORKER_CONVERT_H_
 #define BATON_WORKER_CONVERT_H_
 

@@ -50,10 +50,8 @@ class SessionService::RouterSession : public std::enable_shared_from_this<Router
         draining_at_start_(draining) {}
 
   void Start() {
-    stream_->Start({.on_message =
-                        [self = shared_from_this()](v1::SessionRequest request) {
-                          self->OnRequest(request);
-                        },
+    stream_->Start({.on_message = [self = shared_from_this()](
+                                      v1::SessionRequest request) { self->OnRequest(request); },
                     .on_closed = [self = shared_from_this()](
                                      const absl::Status& status) { self->OnClosed(status); }});
   }
@@ -151,8 +149,8 @@ class SessionService::RouterSession : public std::enable_shared_from_this<Router
     {
       MutexLock lock(mutex_);
       greeted_ = true;
-      heartbeat_interval_ = milliseconds(
-          std::clamp(hello.heartbeat_interval_ms(), kHeartbeatMsMin, kHeartbeatMsMax));
+      heartbeat_interval_ =
+          milliseconds(std::clamp(hello.heartbeat_interval_ms(), kHeartbeatMsMin, kHeartbeatMsMax));
       heartbeat_limit_ = milliseconds(
           std::clamp(hello.heartbeat_limit_ms(), 2 * kHeartbeatMsMin, kHeartbeatLimitMsMax));
     }
@@ -182,7 +180,8 @@ class SessionService::RouterSession : public std::enable_shared_from_this<Router
     const SequenceKey key{id_, RequestId(proto.request_id()), proto.attempt()};
     const auto it = service_->models_.find(proto.model());
     if (it == service_->models_.end()) {
-      return Refuse(key, proto.model(), absl::NotFoundError("this worker does not serve the model"));
+      return Refuse(key, proto.model(),
+                    absl::NotFoundError("this worker does not serve the model"));
     }
     const Model& model = it->second;
     if (proto.model_revision() != model.description.revision()) {
@@ -191,8 +190,7 @@ class SessionService::RouterSession : public std::enable_shared_from_this<Router
                         absl::StrCat("model revision ", proto.model_revision(), " was asked for, ",
                                      model.description.revision(), " is served")));
     }
-    absl::StatusOr<StartSequence> start =
-        FromProto(proto, id_, service_->options_.clock->Now());
+    absl::StatusOr<StartSequence> start = FromProto(proto, id_, service_->options_.clock->Now());
     if (!start.ok()) return Refuse(key, proto.model(), start.status());
     {
       MutexLock lock(mutex_);

@@ -173,15 +173,16 @@ absl::StatusOr<kvt::ControlMessage> FromProto(v1::ControlRequest request) {
   switch (request.frame_case()) {
     case v1::ControlRequest::kHello: {
       auto& p = *request.mutable_hello();
-      return kvt::SenderHello{p.protocol_version(), p.sender_instance_id(),
+      return kvt::SenderHello{p.protocol_version(),
+                              p.sender_instance_id(),
                               p.receiver_instance_id(),
                               {p.kv_layouts().begin(), p.kv_layouts().end()},
                               std::move(*p.mutable_wire())};
     }
     case v1::ControlRequest::kReady: {
       const auto& p = request.ready();
-      kvt::ChunkReady ready{TransferId(p.transfer_id()), p.sequence_number(), {}, p.total_bytes(),
-                            p.checksum()};
+      kvt::ChunkReady ready{
+          TransferId(p.transfer_id()), p.sequence_number(), {}, p.total_bytes(), p.checksum()};
       ready.ranges.reserve(p.ranges_size());
       for (const auto& r : p.ranges()) {
         ready.ranges.push_back({r.logical_block(), r.offset(), r.length()});
@@ -263,12 +264,12 @@ std::shared_ptr<grpc::Channel> GrpcControlDialer::ChannelTo(const std::string& a
   const auto it = channels_.find(address);
   if (it != channels_.end()) return it->second;
   grpc::ChannelArguments arguments;
-  // Our own retry policy dials again at most a second later; gRPC's back-off would wait two minutes.
+  // Our own retry policy dials again at most a second later; gRPC's back-off would wait two
+  // minutes.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  auto channel =
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   if (channels_.size() < kChannelsMax) channels_.emplace(address, channel);
   return channel;
 }

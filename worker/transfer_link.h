@@ -1,5 +1,5 @@
-// The control side of the KV hand-over over gRPC: kvtransfer's ControlLink and ControlDialer on top of
-// TransferService (proto/baton/worker/v1/transfer.proto).
+// The control side of the KV hand-over over gRPC: kvtransfer's ControlLink and ControlDialer on top
+// of TransferService (proto/baton/worker/v1/transfer.proto).
 //
 // Thread rule: thread-safe.
 #ifndef BATON_WORKER_TRANSFER_LINK_H_
@@ -41,8 +41,8 @@ class TransferService final : public v1::TransferService::CallbackService {
   const AcceptFn accept_;
 };
 
-// P's side. Channels are kept per address. `in_process` maps addresses of workers in this process to
-// channels that need no network (`serve --split`).
+// P's side. Channels are kept per address. `in_process` maps addresses of workers in this process
+// to channels that need no network (`serve --split`).
 class GrpcControlDialer final : public kvtransfer::ControlDialer {
  public:
   std::shared_ptr<kvtransfer::ControlLink> Dial(const std::string& control_address) override;

@@ -115,6 +115,11 @@ inline constexpr MetricDefinition kWorkerSessionFailures{
     .name = "baton_worker_session_failures_total",
     .help = "Sessions with the worker that ended without a drain: broken, silent or refused.",
     .labels = kWorkerRole};
+inline constexpr MetricDefinition kWorkerRefusedModels{
+    .type = MetricType::kCounter,
+    .name = "baton_worker_refused_models_total",
+    .help = "Models of the worker that were refused: they disagree with those of other workers.",
+    .labels = kWorkerRole};
 inline constexpr MetricDefinition kPairFailures{
     .type = MetricType::kCounter,
     .name = "baton_pair_failures_total",

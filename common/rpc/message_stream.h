@@ -1,10 +1,10 @@
 // A bidirectional gRPC stream as an ordered message queue, for both ends: Send() from any thread,
 // messages and the end of the stream as callbacks. It takes care of gRPC's rules: one write in
-// flight, no Finish with a write outstanding, operations from outside reactions under a hold, nothing
-// touched after OnDone.
+// flight, no Finish with a write outstanding, operations from outside reactions under a hold,
+// nothing touched after OnDone.
 //
-// Thread rule: thread-safe. Handlers run on gRPC threads, one message at a time; on_closed is the last
-// call and comes exactly once. They must not block, and may call Send and Close.
+// Thread rule: thread-safe. Handlers run on gRPC threads, one message at a time; on_closed is the
+// last call and comes exactly once. They must not block, and may call Send and Close.
 #ifndef BATON_COMMON_RPC_MESSAGE_STREAM_H_
 #define BATON_COMMON_RPC_MESSAGE_STREAM_H_
 
@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
+#include "common/rpc/status_conversion.h"
 
 namespace baton::rpc {
 
@@ -25,15 +26,6 @@ struct MessageHandler {
   std::function<void(In)> on_message;
   std::function<void(const absl::Status&)> on_closed;
 };
-
-inline absl::Status FromGrpc(const grpc::Status& s) {
-  if (s.ok()) return absl::OkStatus();
-  return absl::Status(static_cast<absl::StatusCode>(s.error_code()), s.error_message());
-}
-inline grpc::Status ToGrpc(const absl::Status& s) {
-  if (s.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(s.code()), std::string(s.message()));
-}
 
 // The server's end. Create() returns it already owned by the call: return get() from the service
 // method. The object lives until gRPC is done with it and nobody else holds it.
@@ -95,7 +87,7 @@ class ServerMessageStream final
       if (cut) context_->TryCancel();
       if (writing_) return;
     }
-    this->Finish(ToGrpc(status));
+    this->Finish(ToGrpcStatus(status));
   }
 
  private:
@@ -131,7 +123,7 @@ class ServerMessageStream final
     if (start) {
       this->StartWrite(&outgoing_);
     } else {
-      this->Finish(ToGrpc(close_status_));
+      this->Finish(ToGrpcStatus(close_status_));
     }
   }
 
@@ -180,8 +172,7 @@ class ClientMessageStream final
     : public grpc::ClientBidiReactor<Out, In>,
       public std::enable_shared_from_this<ClientMessageStream<Out, In>> {
  public:
-  using StartCallFn =
-      std::function<void(grpc::ClientContext*, grpc::ClientBidiReactor<Out, In>*)>;
+  using StartCallFn = std::function<void(grpc::ClientContext*, grpc::ClientBidiReactor<Out, In>*)>;
 
   static std::shared_ptr<ClientMessageStream> Create(size_t queue_max) {
     return std::shared_ptr<ClientMessageStream>(
@@ -283,7 +274,7 @@ class ClientMessageStream final
       MutexLock lock(mutex_);
       reason = close_reason_;
     }
-    if (reason.ok()) reason = FromGrpc(status);
+    if (reason.ok()) reason = FromGrpcStatus(status);
     if (handler_.on_closed) handler_.on_closed(reason);
     handler_ = {};
     self_.reset();
