@@ -1,0 +1,126 @@
+// What an accelerator must offer to run models: prepare weights, hold KV, compile a list of
+// operations and execute it step by step, asynchronously. Implementations: cpu/ (built in) and, as
+// a plug-in, cuda/. tests/conformance/device_conformance_test.cc holds for all of them.
+//
+// A program is compiled once. Enqueue then allocates nothing, waits for nothing, and takes no
+// per-step value but the bucket and one block of metadata, so a device may replay a captured graph.
+#ifndef BATON_DEVICE_DEVICE_H_
+#define BATON_DEVICE_DEVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/base/clock.h"
+#include "device/kv_layout.h"
+#include "device/ops.h"
+#include "kernels/sampling/sampling.h"
+
+namespace baton {
+
+// Rows [rows, cols] of a weight as the model file stores them: row-major, any alignment. Vectors
+// and biases have cols = 1.
+struct WeightSegment {
+  absl::Span<const std::byte> data;
+  DType dtype = DType::kF32;  // F32, F16 or BF16
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+
+// Limits a program is compiled for.
+struct ProgramLimits {
+  int32_t sequences_max = 0;  // Of a step.
+  int32_t samples_max = 0;    // Rows sampled from in a step.
+  int32_t context_tokens_max = 0;
+};
+
+// Everything that differs from step to step. Copied by Enqueue.
+// Sequences own consecutive rows: sequence s has rows [query_starts[s], query_starts[s + 1]) and,
+// in block_tables, entries [block_table_starts[s], block_table_starts[s + 1]), enough for its last
+// position. Positions of a sequence are consecutive, and every earlier position's KV is in the
+// pool.
+struct StepMeta {
+  // [num_tokens]. >= 0: a token id. < 0: the token drawn for sample row -1 - x of the step enqueued
+  // before this one on the same program.
+  std::vector<int32_t> token_source;
+  std::vector<int32_t> positions;           // [num_tokens]
+  std::vector<int64_t> kv_slots;            // [num_tokens], block * block_tokens + offset in block
+  std::vector<int32_t> query_starts;        // [num_sequences + 1]
+  std::vector<int32_t> block_table_starts;  // [num_sequences + 1]
+  std::vector<int32_t> block_tables;        // Block ids.
+  std::vector<int32_t> sample_rows;         // [num_samples], rows of tokens
+  std::vector<kernels::SampleParams> sampling;  // [num_samples]
+  bool return_logits = false;                   // For evaluation and tests.
+
+  void Clear();
+};
+
+struct StepOutputs {
+  std::vector<kernels::SampleResult> samples;  // [num_samples]
+  std::vector<float> logits;                   // [num_samples, cols of the logits], if asked for
+};
+
+using DeviceTicket = uint64_t;
+
+// A compiled list. Owned by one thread at a time. The destructor waits for steps that are running.
+class Program {
+ public:
+  static constexpr int kInFlightMax = 2;
+
+  virtual ~Program() = default;
+  // Token counts, ascending. A step runs in the smallest bucket that holds it.
+  virtual absl::Span<const int32_t> buckets() const = 0;
+  // Device memory for activations and scratch.
+  virtual int64_t workspace_bytes() const = 0;
+  // Starts a step with 1 to buckets()[bucket] tokens; steps of all programs of a device run in the
+  // order of Enqueue. ERRORS: Unavailable: the device is lost or shut down; nothing was started.
+  // REQUIRES: `meta` is consistent and within the limits; fewer than kInFlightMax steps
+  // outstanding.
+  virtual absl::StatusOr<DeviceTicket> Enqueue(int bucket, const StepMeta& meta) = 0;
+  // Waits up to `timeout` for the oldest outstanding step. ERRORS: DeadlineExceeded: not ready yet,
+  // call again. Anything else: the step failed and its results are lost.
+  virtual absl::StatusOr<StepOutputs> Wait(DeviceTicket ticket, Duration timeout) = 0;
+};
+
+// Thread-safe. Outlives everything made from it.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual absl::string_view name() const = 0;
+
+  // Concatenates `segments` by rows (gated roles: exactly two segments of equal shape, gate then
+  // up) and brings them to the device. ERRORS: InvalidArgument: shapes or types do not fit;
+  // ResourceExhausted naming the sizes.
+  virtual absl::StatusOr<WeightPtr> Prepare(absl::Span<const WeightSegment> segments,
+                                            WeightRole role) = 0;
+  // ERRORS: InvalidArgument: layout; ResourceExhausted naming the sizes.
+  virtual absl::StatusOr<std::unique_ptr<KvPool>> CreateKvPool(const KvLayout& layout,
+                                                               int32_t num_blocks) = 0;
+  // `kv` must outlive the program. ERRORS: InvalidArgument naming the operation;
+  // ResourceExhausted naming the sizes.
+  virtual absl::StatusOr<std::unique_ptr<Program>> Compile(const OpList& list,
+                                                           absl::Span<const int32_t> buckets,
+                                                           const ProgramLimits& limits,
+                                                           const KvPool& kv) = 0;
+
+  // Copies ranges of a pool of this device to host memory and back; returns the checksum of the
+  // contiguous bytes (kernels/kv_copy/kv_copy.h). Blocks until done; ordered with nothing: the
+  // caller has waited for the step that wrote the ranges, and no step reads what is scattered to.
+  virtual absl::StatusOr<uint64_t> KvGather(absl::Span<const absl::Span<const std::byte>> ranges,
+                                            absl::Span<std::byte> staging) = 0;
+  virtual absl::StatusOr<uint64_t> KvScatter(absl::Span<const std::byte> staging,
+                                             absl::Span<const absl::Span<std::byte>> ranges) = 0;
+
+  // Bytes in use by weights, pools and programs, and how many there may be.
+  virtual int64_t memory_used() const = 0;
+  virtual int64_t memory_max() const = 0;
+};
+
+}  // namespace baton
+
+#endif  // BATON_DEVICE_DEVICE_H_

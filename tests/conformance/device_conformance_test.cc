@@ -1,0 +1,453 @@
+// One suite that every device passes. A small random model is run through the public interface and
+// compared with double precision; then the promises of device.h are tried one by one: chunking,
+// batch composition, samples fed to the next step, several programs, isolation of damaged rows,
+// errors.
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/base/check.h"
+#include "device/cpu/cpu_device.h"
+#include "device/device.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/kv_copy/kv_copy.h"
+#include "tests/conformance/device_test_model.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct DeviceUnderTest {
+  std::string name;
+  std::function<absl::StatusOr<std::unique_ptr<Device>>()> create;
+  // Relative error of logits against double precision.
+  double tolerance;
+};
+
+DeviceUnderTest Cpu(int threads) {
+  return {"cpu_" + std::to_string(threads) + "_threads",
+          [threads]() -> absl::StatusOr<std::unique_ptr<Device>> {
+            return CpuDevice::Create({.threads = threads, .memory_bytes_max = 64 << 20});
+          },
+          1e-4};
+}
+
+std::vector<int32_t> RandomTokens(size_t n, uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::vector<int32_t> out;
+  for (size_t i = 0; i < n; ++i) out.push_back(static_cast<int32_t>(rng() % 37));
+  return out;
+}
+
+std::vector<int32_t> Range(int32_t begin, int32_t end) {
+  std::vector<int32_t> out(static_cast<size_t>(end - begin));
+  std::iota(out.begin(), out.end(), begin);
+  return out;
+}
+
+constexpr int32_t kTokensMax = 64;
+constexpr int32_t kSamplesMax = 64;
+constexpr Duration kLimit = std::chrono::seconds(60);
+
+// A model compiled on a device, with its own pool.
+class Compiled {
+ public:
+  Compiled(Device& device, int32_t block_tokens, uint32_t seed = 1, int32_t num_blocks = 24)
+      : model_(seed), block_tokens_(block_tokens) {
+    auto kv = device.CreateKvPool(model_.Layout(block_tokens), num_blocks);
+    CHECK(kv.ok()) << kv.status();
+    kv_ = *std::move(kv);
+    auto list = model_.Record(device);
+    CHECK(list.ok()) << list.status();
+    const int32_t buckets[] = {1, 8, kTokensMax};
+    auto program = device.Compile(
+        *list, buckets,
+        {.sequences_max = 16, .samples_max = kSamplesMax, .context_tokens_max = 128}, *kv_);
+    CHECK(program.ok()) << program.status();
+    program_ = *std::move(program);
+  }
+
+  const TestModel& model() const { return model_; }
+  KvPool& kv() { return *kv_; }
+  Program& program() { return *program_; }
+  int32_t block_tokens() const { return block_tokens_; }
+
+  DeviceTicket Start(const std::vector<TestSequence>& sequences, bool logits = true) {
+    StepMeta meta = MakeMeta(sequences, block_tokens_);
+    meta.return_logits = logits;
+    const auto num_tokens = static_cast<int32_t>(meta.positions.size());
+    int bucket = 0;
+    while (program_->buckets()[static_cast<size_t>(bucket)] < num_tokens) ++bucket;
+    const auto ticket = program_->Enqueue(bucket, meta);
+    CHECK(ticket.ok()) << ticket.status();
+    return *ticket;
+  }
+  StepOutputs Finish(DeviceTicket ticket) {
+    auto outputs = program_->Wait(ticket, kLimit);
+    CHECK(outputs.ok()) << outputs.status();
+    return *std::move(outputs);
+  }
+  StepOutputs Run(const std::vector<TestSequence>& sequences) { return Finish(Start(sequences)); }
+  // Logits of all positions of a prompt in block table `table`, computed `chunk` tokens at a time.
+  std::vector<float> Logits(const std::vector<int32_t>& tokens, size_t chunk,
+                            const std::vector<int32_t>& table) {
+    std::vector<float> out;
+    for (size_t at = 0; at < tokens.size(); at += chunk) {
+      const size_t n = std::min(chunk, tokens.size() - at);
+      const auto first = tokens.begin() + static_cast<ptrdiff_t>(at);
+      const StepOutputs outputs = Run({{.start_position = static_cast<int32_t>(at),
+                                        .token_source = {first, first + static_cast<ptrdiff_t>(n)},
+                                        .block_table = table,
+                                        .sample_rows = Range(0, static_cast<int32_t>(n))}});
+      out.insert(out.end(), outputs.logits.begin(), outputs.logits.end());
+    }
+    return out;
+  }
+
+ private:
+  TestModel model_;
+  int32_t block_tokens_;
+  std::unique_ptr<KvPool> kv_;
+  std::unique_ptr<Program> program_;
+};
+
+class DeviceConformance : public ::testing::TestWithParam<DeviceUnderTest> {
+ protected:
+  void SetUp() override {
+    auto device = GetParam().create();
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+  }
+  std::unique_ptr<Device> device_;
+};
+
+TEST_P(DeviceConformance, LogitsEqualDoublePrecision) {
+  Compiled c(*device_, 16);
+  const auto tokens = RandomTokens(50, 3);
+  const auto expected = c.model().ReferenceLogits(tokens);
+  const auto actual = c.Logits(tokens, 50, {3, 0, 7, 1});
+  const size_t cols = expected[0].size();
+  ASSERT_EQ(actual.size(), tokens.size() * cols);
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    double largest = 0;
+    for (const double v : expected[t]) largest = std::max(largest, std::abs(v));
+    for (size_t i = 0; i < cols; ++i) {
+      EXPECT_NEAR(actual[t * cols + i], expected[t][i], GetParam().tolerance * largest);
+    }
+  }
+}
+
+TEST_P(DeviceConformance, BitsDoNotDependOnChunkingBlocksOrBlockSize) {
+  Compiled c(*device_, 16);
+  Compiled large_blocks(*device_, 64);
+  const auto tokens = RandomTokens(61, 4);
+  const auto whole = c.Logits(tokens, 61, {0, 1, 2, 3});
+  EXPECT_EQ(c.Logits(tokens, 1, {9, 2, 5, 4}), whole);
+  EXPECT_EQ(c.Logits(tokens, 7, {6, 3, 2, 1}), whole);
+  EXPECT_EQ(c.Logits(tokens, 16, {20, 21, 22, 23}), whole);
+  EXPECT_EQ(large_blocks.Logits(tokens, 33, {5}), whole);
+}
+
+TEST_P(DeviceConformance, BitsDoNotDependOnTheRestOfTheBatch) {
+  Compiled c(*device_, 16);
+  const auto tokens = RandomTokens(20, 5);
+  const auto alone = c.Logits(tokens, 20, {0, 1});
+  const size_t cols = alone.size() / tokens.size();
+  // The same sequence amid others of other lengths, its last token decoded in a batch.
+  std::vector<TestSequence> batch;
+  for (int32_t i = 0; i < 5; ++i) {
+    batch.push_back({.start_position = 0,
+                     .token_source = RandomTokens(static_cast<size_t>(1 + i * 3), 50u + i),
+                     .block_table = {2 + i},
+                     .sample_rows = {i * 3}});
+  }
+  batch.insert(batch.begin() + 2, {.start_position = 0,
+                                   .token_source = {tokens.begin(), tokens.end() - 1},
+                                   .block_table = {8, 9},
+                                   .sample_rows = {18}});
+  const StepOutputs first = c.Run(batch);
+  for (size_t i = 0; i < cols; ++i) EXPECT_EQ(first.logits[2 * cols + i], alone[18 * cols + i]);
+  for (size_t s = 0; s < batch.size(); ++s) {
+    batch[s].start_position += static_cast<int32_t>(batch[s].token_source.size());
+    batch[s].token_source = {s == 2 ? tokens.back() : 1};
+    batch[s].sample_rows = {0};
+  }
+  const StepOutputs second = c.Run(batch);
+  for (size_t i = 0; i < cols; ++i) EXPECT_EQ(second.logits[2 * cols + i], alone[19 * cols + i]);
+}
+
+TEST_P(DeviceConformance, SamplesFeedTheNextStepBeforeTheyAreRead) {
+  Compiled c(*device_, 16);
+  const kernels::SampleParams sampling{.temperature = 1.0f, .noise = {.seed = 77}};
+  const auto prompt_a = RandomTokens(9, 6);
+  const auto prompt_b = RandomTokens(4, 7);
+  // Step by step, every token read before the next step.
+  std::vector<std::vector<int32_t>> expected(2);
+  std::vector<TestSequence> batch = {
+      {.token_source = prompt_a, .block_table = {0, 1}, .sample_rows = {8}, .sampling = sampling},
+      {.token_source = prompt_b, .block_table = {2, 3}, .sample_rows = {3}, .sampling = sampling}};
+  auto advance = [&](int32_t token_a, int32_t token_b) {
+    const int32_t next[] = {token_a, token_b};
+    for (size_t s = 0; s < 2; ++s) {
+      batch[s].start_position += static_cast<int32_t>(batch[s].token_source.size());
+      batch[s].token_source = {next[s]};
+      batch[s].sample_rows = {0};
+    }
+  };
+  const auto first_batch = batch;
+  for (int step = 0; step < 10; ++step) {
+    const StepOutputs outputs = c.Run(batch);
+    for (size_t s = 0; s < 2; ++s) expected[s].push_back(outputs.samples[s].token);
+    advance(outputs.samples[0].token, outputs.samples[1].token);
+  }
+  // The same with two steps in flight.
+  batch = first_batch;
+  DeviceTicket waiting = c.Start(batch);
+  std::vector<std::vector<int32_t>> actual(2);
+  for (int step = 0; step < 10; ++step) {
+    advance(-1, -2);
+    const DeviceTicket next = c.Start(batch);
+    const StepOutputs outputs = c.Finish(waiting);
+    for (size_t s = 0; s < 2; ++s) actual[s].push_back(outputs.samples[s].token);
+    waiting = next;
+  }
+  c.Finish(waiting);
+  EXPECT_EQ(actual, expected);
+}
+
+TEST_P(DeviceConformance, PaddingOfTheHeadIsNeverDrawn) {
+  Compiled c(*device_, 16);
+  for (int32_t position = 0; position < 60; ++position) {
+    const StepOutputs outputs =
+        c.Run({{.start_position = position,
+                .token_source = {position % 37},
+                .block_table = {0, 1, 2, 3},
+                .sample_rows = {0},
+                .sampling = {.temperature = 100.0f, .num_top_logprobs = 20}}});
+    EXPECT_LT(outputs.samples[0].token, c.model().shape().vocab);
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_LT(outputs.samples[0].top_ids[i], c.model().shape().vocab);
+    }
+  }
+}
+
+TEST_P(DeviceConformance, ADamagedRowIsReportedAndDisturbsNobody) {
+  Compiled c(*device_, 16);
+  const auto make = [](int32_t bad_token) {
+    std::vector<TestSequence> batch;
+    for (int32_t i = 0; i < 4; ++i) {
+      batch.push_back({.token_source = RandomTokens(6, 80u + i),
+                       .block_table = {i},
+                       .sample_rows = {5},
+                       .sampling = {.temperature = 0.7f, .noise = {.seed = 5}, .logprobs = true}});
+    }
+    if (bad_token != 0) batch[1].token_source[2] = bad_token;
+    return batch;
+  };
+  const StepOutputs clean = c.Run(make(0));
+  // An id outside the table: past the end, and as large as an id can be.
+  for (const int32_t bad : {41, INT32_MAX}) {
+    const StepOutputs damaged = c.Run(make(bad));
+    for (size_t s = 0; s < 4; ++s) {
+      EXPECT_EQ(damaged.samples[s].finite, s != 1);
+      EXPECT_TRUE(std::isfinite(damaged.samples[s].logprob));
+      if (s == 1) continue;
+      EXPECT_EQ(damaged.samples[s].token, clean.samples[s].token);
+      EXPECT_EQ(damaged.samples[s].logprob, clean.samples[s].logprob);
+    }
+  }
+  // Blocks that held NaN are as good as new.
+  const StepOutputs again = c.Run(make(0));
+  EXPECT_EQ(again.logits, clean.logits);
+}
+
+TEST_P(DeviceConformance, StepsWithoutSamplesOnlyWriteKv) {
+  Compiled c(*device_, 16);
+  const auto tokens = RandomTokens(10, 8);
+  const StepOutputs none =
+      c.Run({{.token_source = {tokens.begin(), tokens.end() - 1}, .block_table = {0}}});
+  EXPECT_TRUE(none.samples.empty());
+  EXPECT_TRUE(none.logits.empty());
+  const StepOutputs last = c.Run({{.start_position = 9,
+                                   .token_source = {tokens.back()},
+                                   .block_table = {0},
+                                   .sample_rows = {0}}});
+  const auto whole = c.Logits(tokens, 10, {1});
+  EXPECT_EQ(
+      last.logits,
+      std::vector<float>(whole.end() - static_cast<ptrdiff_t>(last.logits.size()), whole.end()));
+}
+
+TEST_P(DeviceConformance, ProgramsOfOneDeviceTakeTurns) {
+  Compiled a(*device_, 16, 1);
+  Compiled b(*device_, 32, 2);
+  const auto tokens = RandomTokens(12, 9);
+  const std::vector<TestSequence> batch = {
+      {.token_source = tokens, .block_table = {0}, .sample_rows = {11}}};
+  const auto expected_a = a.Run(batch).logits;
+  const auto expected_b = b.Run(batch).logits;
+  EXPECT_NE(expected_a, expected_b);
+  for (int round = 0; round < 20; ++round) {
+    const DeviceTicket ticket_a = a.Start(batch);
+    const DeviceTicket ticket_b = b.Start(batch);
+    EXPECT_EQ(b.Finish(ticket_b).logits, expected_b);
+    EXPECT_EQ(a.Finish(ticket_a).logits, expected_a);
+  }
+}
+
+TEST_P(DeviceConformance, AProgramMayBeDestroyedWithStepsInFlight) {
+  for (int round = 0; round < 10; ++round) {
+    Compiled c(*device_, 16);
+    const std::vector<TestSequence> batch = {
+        {.token_source = RandomTokens(60, 10), .block_table = {0, 1, 2, 3}, .sample_rows = {59}}};
+    c.Start(batch);
+    c.Start(batch);
+  }
+}
+
+TEST_P(DeviceConformance, WaitGivesUpAtItsDeadlineAndCanBeCalledAgain) {
+  Compiled c(*device_, 16);
+  const DeviceTicket ticket = c.Start(
+      {{.token_source = RandomTokens(64, 11), .block_table = {0, 1, 2, 3}, .sample_rows = {63}}});
+  auto outputs = c.program().Wait(ticket, Duration::zero());
+  while (!outputs.ok()) {
+    ASSERT_EQ(outputs.status().code(), absl::StatusCode::kDeadlineExceeded);
+    outputs = c.program().Wait(ticket, std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(outputs->samples.size(), 1u);
+}
+
+TEST_P(DeviceConformance, KvMovesToAnotherPoolByRanges) {
+  Compiled source(*device_, 16);
+  Compiled target(*device_, 16);
+  const auto tokens = RandomTokens(40, 12);
+  source.Logits(std::vector<int32_t>(tokens.begin(), tokens.end() - 1), 39, {4, 2, 9});
+  const std::vector<TestSequence> last_step = {{.start_position = 39,
+                                                .token_source = {tokens.back()},
+                                                .block_table = {4, 2, 9},
+                                                .sample_rows = {0}}};
+  const auto expected = source.Run(last_step).logits;
+  std::vector<absl::Span<const std::byte>> from;
+  std::vector<absl::Span<std::byte>> to;
+  for (const int32_t block : {4, 2, 9}) {
+    from.emplace_back(source.kv().block(BlockId(block)));
+    to.push_back(target.kv().block(BlockId(block + 1)));
+  }
+  std::vector<std::byte> staging(3 * from[0].size());
+  const auto sent = device_->KvGather(from, absl::MakeSpan(staging));
+  ASSERT_TRUE(sent.ok());
+  EXPECT_EQ(*sent, kernels::KvChecksum(staging));
+  const auto received = device_->KvScatter(staging, to);
+  ASSERT_TRUE(received.ok());
+  EXPECT_EQ(*received, *sent);
+  auto moved_step = last_step;
+  moved_step[0].block_table = {5, 3, 10};
+  EXPECT_EQ(target.Run(moved_step).logits, expected);
+}
+
+TEST_P(DeviceConformance, PrepareRefusesSegmentsThatDoNotFit) {
+  const TestTensor good = RandomTensor(4, 6, DType::kF32, 1, 1);
+  const TestTensor narrow = RandomTensor(4, 5, DType::kF32, 1, 2);
+  const auto code = [&](std::vector<WeightSegment> segments, WeightRole role) {
+    return device_->Prepare(segments, role).status().code();
+  };
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(code({}, WeightRole::kMatrix), kInvalid);
+  EXPECT_EQ(code({good.Segment(), narrow.Segment()}, WeightRole::kMatrix), kInvalid);
+  EXPECT_EQ(code({good.Segment()}, WeightRole::kVector), kInvalid);
+  EXPECT_EQ(code({good.Segment()}, WeightRole::kGatedMatrix), kInvalid);
+  WeightSegment damaged = good.Segment();
+  damaged.rows = 5;
+  EXPECT_EQ(code({damaged}, WeightRole::kMatrix), kInvalid);
+  damaged.rows = INT64_MAX / 2;
+  EXPECT_EQ(code({damaged}, WeightRole::kMatrix), kInvalid);
+  damaged = good.Segment();
+  damaged.dtype = DType::kI32;
+  EXPECT_EQ(code({damaged}, WeightRole::kMatrix), kInvalid);
+  EXPECT_EQ(code({good.Segment()}, WeightRole::kMatrix), absl::StatusCode::kOk);
+}
+
+TEST_P(DeviceConformance, CompileRefusesListsThatDoNotFitThePool) {
+  TestModel model;
+  auto list = model.Record(*device_);
+  ASSERT_TRUE(list.ok());
+  const ProgramLimits limits{.sequences_max = 1, .samples_max = 1, .context_tokens_max = 16};
+  KvLayout layout = model.Layout(16);
+  layout.head_dim = 12;
+  auto other = device_->CreateKvPool(layout, 1);
+  ASSERT_TRUE(other.ok());
+  const int32_t buckets[] = {1};
+  const auto mismatch = device_->Compile(*list, buckets, limits, **other);
+  EXPECT_EQ(mismatch.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(mismatch.status().message()), HasSubstr("dim=12"));
+  layout = model.Layout(16);
+  layout.num_layers = 1;
+  auto shallow = device_->CreateKvPool(layout, 1);
+  ASSERT_TRUE(shallow.ok());
+  EXPECT_THAT(std::string(device_->Compile(*list, buckets, limits, **shallow).status().message()),
+              HasSubstr("no layer 1"));
+  auto kv = device_->CreateKvPool(model.Layout(16), 1);
+  ASSERT_TRUE(kv.ok());
+  const int32_t descending[] = {8, 8};
+  EXPECT_FALSE(device_->Compile(*list, descending, limits, **kv).ok());
+  EXPECT_FALSE(device_->Compile(*list, {}, limits, **kv).ok());
+  EXPECT_TRUE(device_->Compile(*list, buckets, limits, **kv).ok());
+}
+
+TEST_P(DeviceConformance, MemoryIsCountedAndRunsOutWithAClearError) {
+  const int64_t before = device_->memory_used();
+  {
+    TestModel model;
+    auto kv = device_->CreateKvPool(model.Layout(16), 10);
+    ASSERT_TRUE(kv.ok());
+    EXPECT_EQ(device_->memory_used(), before + 10 * model.Layout(16).block_bytes());
+    const auto too_many = device_->CreateKvPool(model.Layout(16), INT32_MAX);
+    EXPECT_EQ(too_many.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(too_many.status().message()), HasSubstr("KV pool"));
+    // Fits by itself, but not beside what is there.
+    const auto blocks =
+        static_cast<int32_t>(device_->memory_max() / model.Layout(16).block_bytes());
+    EXPECT_EQ(device_->CreateKvPool(model.Layout(16), blocks).status().code(),
+              absl::StatusCode::kResourceExhausted);
+    auto list = model.Record(*device_);
+    ASSERT_TRUE(list.ok());
+    const int32_t huge[] = {1 << 24};
+    const auto program = device_->Compile(
+        *list, huge, {.sequences_max = 1, .samples_max = 1, .context_tokens_max = 16}, **kv);
+    EXPECT_EQ(program.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(program.status().message()), HasSubstr("activations"));
+  }
+  EXPECT_EQ(device_->memory_used(), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformance, ::testing::Values(Cpu(1), Cpu(2), Cpu(4)),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(CpuDevice, BitsDoNotDependOnTheNumberOfThreads) {
+  std::vector<float> expected;
+  for (int threads = 1; threads <= 4; ++threads) {
+    auto device = CpuDevice::Create({.threads = threads});
+    ASSERT_TRUE(device.ok());
+    Compiled c(**device, 16);
+    const auto logits = c.Logits(RandomTokens(64, 13), 64, {0, 1, 2, 3});
+    if (threads == 1) expected = logits;
+    EXPECT_EQ(logits, expected) << threads;
+  }
+}
+
+TEST(CpuDevice, RefusesImpossibleOptions) {
+  EXPECT_EQ(CpuDevice::Create({.threads = -1}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CpuDevice::Create({.threads = 100000}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CpuDevice::Create({.memory_bytes_max = -1}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace baton
