@@ -61,7 +61,7 @@ TEST_P(BadRequest, IsInvalidArgumentNamingTheField) {
   GetParam().spoil(&request);
   const absl::Status status = StatusOf(request);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-  EXPECT_THAT(std::string(status.message()), StartsWith(std::string(GetParam().field) + ":"));
+  EXPECT_THAT(std::string(status.message()), StartsWith(absl::StrCat(GetParam().field, ":")));
 }
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -104,11 +104,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"stop.max_tokens", [](R* r) { r->mutable_stop()->set_max_tokens(256); }},
         BadCase{"stop.max_tokens", [](R* r) { r->mutable_stop()->set_max_tokens(INT64_MAX); }},
         BadCase{"stop.min_tokens", [](R* r) { r->mutable_stop()->set_min_tokens(1); }},
-        BadCase{"stop.stop_strings", [](R* r) { r->mutable_stop()->add_stop_strings(""); }},
+        BadCase{"stop.stop_strings",
+                [](R* r) { r->mutable_stop()->add_stop_strings(std::string()); }},
         BadCase{"stop.stop_strings",
                 [](R* r) {
-                  r->mutable_stop()->add_stop_strings("x");
-                  r->mutable_stop()->add_stop_strings("");
+                  r->mutable_stop()->add_stop_strings(std::string(1, 'x'));
+                  r->mutable_stop()->add_stop_strings(std::string());
                 }},
         BadCase{"stop.stop_strings",
                 [](R* r) { r->mutable_stop()->add_stop_strings(std::string(1025, 'x')); }},
@@ -116,7 +117,8 @@ INSTANTIATE_TEST_SUITE_P(
                 [](R* r) { r->mutable_stop()->add_stop_strings(std::string(1 << 20, 'x')); }},
         BadCase{"stop.stop_strings",
                 [](R* r) {
-                  for (int i = 0; i < 10000; ++i) r->mutable_stop()->add_stop_strings("s");
+                  for (int i = 0; i < 10000; ++i)
+                    r->mutable_stop()->add_stop_strings(std::string(1, 's'));
                 }},
         BadCase{"stop.stop_token_ids", [](R* r) { r->mutable_stop()->add_stop_token_ids(1000); }},
         BadCase{"stop.stop_token_ids", [](R* r) { r->mutable_stop()->add_stop_token_ids(-1); }},
