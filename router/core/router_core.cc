@@ -108,6 +108,7 @@ void RouterCore::ForgivePause(TimePoint now) {
 }
 
 TimePoint RouterCore::NextWake(TimePoint now) const {
+  if (models_changed_) return now;  // The last round lost a worker at its very end.
   TimePoint wake = std::min(next_scan_, requests_.NextDeadline(now));
   wake = std::min(wake, loader_.NextDeadline());
   for (const auto& [id, worker] : const_cast<RouterCore*>(this)->registry_.workers()) {

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "gtest/gtest.h"
 #include "router/core/router_core.h"
 #include "router/policy/least_loaded_policy.h"
@@ -46,7 +47,9 @@ struct RequestSpec {
 class CoreHarness {
  public:
   explicit CoreHarness(RouterLimits limits = {}, RouterMetrics* metrics = NullRouterMetrics())
-      : limits_(limits), pool_({}), core_(MakeOptions(limits, metrics)) {}
+      : limits_(limits), pool_({}), core_(MakeOptions(limits, metrics)) {
+    SetLogLevel(LogLevel::kOff);
+  }
   ~CoreHarness() { pool_.Stop(); }
 
   FakeClock& clock() { return clock_; }

@@ -2,7 +2,7 @@
 
 #include <openssl/sha.h>
 
-#include <algorithm>
+#include "absl/strings/str_cat.h"
 
 namespace baton::router {
 
@@ -45,7 +45,7 @@ worker::v1::SessionResponse HelloFrame(worker::v1::WorkerRole role, uint64_t ins
   worker::v1::SessionResponse frame;
   auto* hello = frame.mutable_hello();
   hello->set_protocol_version(1);
-  hello->set_worker_id("w" + std::to_string(instance));
+  hello->set_worker_id(absl::StrCat("w", instance));
   hello->set_instance_id(instance);
   hello->set_role(role);
   for (const auto& model : models) *hello->add_models() = model;
