@@ -58,6 +58,7 @@ function(baton_test name)
     return()
   endif()
   add_executable(${name} ${ARG_SRCS})
+  set_property(GLOBAL APPEND PROPERTY BATON_TESTS ${name})
   target_link_libraries(${name} PRIVATE baton_flags ${ARG_DEPS} GTest::gtest GTest::gmock
                                         GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -101,9 +102,12 @@ function(baton_fuzzer name)
   endif()
 endfunction()
 
-# At the end of the root file: what scripts need. Target `fuzzers` and fuzz/corpora.txt ("name corpus"
-# a line) for ./dev fuzz; target `generated_headers` for clang-tidy.
+# At the end of the root file: what scripts need. Target `all_tests` (without programs and benchmarks,
+# which the sanitizer builds do not need); target `fuzzers` and fuzz/corpora.txt ("name corpus" a line)
+# for ./dev fuzz; target `generated_headers` for clang-tidy.
 function(baton_script_targets)
+  get_property(tests GLOBAL PROPERTY BATON_TESTS)
+  add_custom_target(all_tests DEPENDS ${tests})
   get_property(fuzzers GLOBAL PROPERTY BATON_FUZZERS)
   get_property(corpora GLOBAL PROPERTY BATON_FUZZ_CORPORA)
   add_custom_target(fuzzers DEPENDS ${fuzzers})
