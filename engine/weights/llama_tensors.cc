@@ -32,10 +32,10 @@ void AppendLayer(const ModelConfig& config, int32_t layer, std::vector<Requireme
   const int64_t hidden = config.hidden_size;
   const int64_t q_rows = int64_t{config.num_heads} * config.head_dim;
   const int64_t kv_rows = int64_t{config.num_kv_heads} * config.head_dim;
-  constexpr char kNorm[] = "num_hidden_layers, hidden_size";
-  constexpr char kQ[] = "num_hidden_layers, num_attention_heads, head_dim, hidden_size";
-  constexpr char kKv[] = "num_hidden_layers, num_key_value_heads, head_dim, hidden_size";
-  constexpr char kMlp[] = "num_hidden_layers, intermediate_size, hidden_size";
+  static constexpr char kNorm[] = "num_hidden_layers, hidden_size";
+  static constexpr char kQ[] = "num_hidden_layers, num_attention_heads, head_dim, hidden_size";
+  static constexpr char kKv[] = "num_hidden_layers, num_key_value_heads, head_dim, hidden_size";
+  static constexpr char kMlp[] = "num_hidden_layers, intermediate_size, hidden_size";
   const auto attention = [&](const char* name, int64_t rows, int64_t columns, const char* keys) {
     AppendLinear(absl::StrCat(prefix, "self_attn.", name), rows, columns, config.attention_bias,
                  keys, "attention_bias", out);

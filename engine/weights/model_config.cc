@@ -199,8 +199,8 @@ absl::Status ParseSampling(const JsonFields& fields, SamplingDefaults* sampling)
 
 }  // namespace
 
-absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view config_json,
-                                             absl::string_view generation_config_json) {
+absl::StatusOr<ModelConfig> ParseModelConfig(
+    absl::string_view config_json, std::optional<absl::string_view> generation_config_json) {
   ModelConfig config;
   ASSIGN_OR_RETURN(const Json json, ParseJsonObject(config_json, "config.json", JsonLimits()));
   const JsonFields fields(json, "config.json: ");
@@ -210,10 +210,10 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view config_json,
   RETURN_IF_ERROR(ParseHeads(fields, &config));
   RETURN_IF_ERROR(ParseRope(fields, &config));
   RETURN_IF_ERROR(ParseSpecialTokens(fields, &config));
-  if (generation_config_json.empty()) return config;
+  if (!generation_config_json.has_value()) return config;
 
-  ASSIGN_OR_RETURN(const Json generation,
-                   ParseJsonObject(generation_config_json, "generation_config.json", JsonLimits()));
+  ASSIGN_OR_RETURN(const Json generation, ParseJsonObject(*generation_config_json,
+                                                          "generation_config.json", JsonLimits()));
   const JsonFields generation_fields(generation, "generation_config.json: ");
   RETURN_IF_ERROR(ParseSpecialTokens(generation_fields, &config));
   RETURN_IF_ERROR(ParseSampling(generation_fields, &config.sampling));
@@ -224,11 +224,12 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/config.json");
   absl::StatusOr<std::string> text = ReadTextFile(path, kConfigBytesMax);
   if (!text.ok()) return absl::FailedPreconditionError(text.status().message());
-  absl::StatusOr<std::string> generation =
+  const absl::StatusOr<std::string> generation =
       ReadTextFile(absl::StrCat(directory, "/generation_config.json"), kConfigBytesMax);
-  if (absl::IsNotFound(generation.status())) generation = std::string();
-  RETURN_IF_ERROR(generation.status());
-  absl::StatusOr<ModelConfig> config = ParseModelConfig(*text, *generation);
+  if (!generation.ok() && !absl::IsNotFound(generation.status())) return generation.status();
+  std::optional<absl::string_view> generation_text;
+  if (generation.ok()) generation_text = *generation;
+  absl::StatusOr<ModelConfig> config = ParseModelConfig(*text, generation_text);
   if (!config.ok()) return Annotate(config.status(), directory);
   return config;
 }

@@ -85,9 +85,9 @@ struct ModelConfig {
 // not supported (architecture, activation, rope type, sliding window, quantisation, ...).
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& directory);
 
-// The same from text; an empty generation_config_json means there is no such file.
-absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view config_json,
-                                             absl::string_view generation_config_json);
+// The same from text; without generation_config_json there is no such file.
+absl::StatusOr<ModelConfig> ParseModelConfig(
+    absl::string_view config_json, std::optional<absl::string_view> generation_config_json);
 
 // Longest context (prompt and output tokens) the model may be served with. Without `requested` it
 // is max_position_embeddings. A request beyond that is granted up to what a linear or yarn scaling

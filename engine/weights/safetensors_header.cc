@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "engine/weights/safetensors.h"
 #include "engine/weights/strict_json.h"
 #include "nlohmann/json.hpp"
@@ -16,10 +18,8 @@ namespace {
 
 constexpr absl::string_view kMetadataKey = "__metadata__";
 constexpr size_t kMetadataEntriesMax = size_t{1} << 16;
-// A string token is held several times while the parser reads it; without a limit a header that is
-// one string would take a multiple of its 100 MB. Metadata may hold a small image or a chat
-// template.
-constexpr size_t kStringBytesMax = size_t{4} << 20;
+// Metadata may hold a small image or a chat template.
+constexpr size_t kTokenBytesMax = size_t{4} << 20;
 
 std::optional<DType> DTypeByName(absl::string_view name) {
   for (const DType dtype : kAllDTypes) {
@@ -251,35 +251,15 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   std::string error_;
 };
 
-// Length of the longest string token. Reads no further than the first that is too long.
-bool HasStringLongerThan(absl::string_view json, size_t bytes_max) {
-  bool in_string = false;
-  size_t length = 0;
-  for (size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (!in_string) {
-      in_string = c == '"';
-      length = 0;
-    } else if (c == '"') {
-      in_string = false;
-    } else {
-      if (c == '\\') ++i;
-      if (++length > bytes_max) return true;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(absl::string_view header) {
   if (header.empty() || header.front() != '{') {
     return absl::InvalidArgumentError("header does not begin with '{'");
   }
-  if (HasStringLongerThan(header, kStringBytesMax)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("header holds a string of more than ", kStringBytesMax, " bytes"));
-  }
+  // Padding after the document is legal and can be long.
+  header = absl::StripTrailingAsciiWhitespace(header);
+  RETURN_IF_ERROR(Annotate(CheckJsonTokens(header, kTokenBytesMax), "header"));
   HeaderHandler handler;
   try {
     if (!nlohmann::json::sax_parse(header.begin(), header.end(), &handler)) {

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
 namespace baton {
@@ -106,6 +108,7 @@ class DocumentBuilder : public nlohmann::json_sax<Json> {
 
 absl::StatusOr<nlohmann::json> ParseJsonObject(absl::string_view text, absl::string_view file,
                                                const JsonLimits& limits) {
+  RETURN_IF_ERROR(Annotate(CheckJsonTokens(text, limits.token_bytes_max), file));
   DocumentBuilder builder(limits);
   try {
     if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
@@ -115,6 +118,30 @@ absl::StatusOr<nlohmann::json> ParseJsonObject(absl::string_view text, absl::str
     return absl::InvalidArgumentError(absl::StrCat(file, ": cannot parse: ", error.what()));
   }
   return builder.TakeRoot();
+}
+
+absl::Status CheckJsonTokens(absl::string_view json, size_t token_bytes_max) {
+  constexpr absl::string_view kStructural = "{}[],:";
+  if (absl::StrContains(json, '\0'))
+    return absl::InvalidArgumentError("not valid JSON: a NUL byte");
+  bool in_string = false;
+  size_t length = 0;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (c == '"') {
+      in_string = !in_string;
+      length = 0;
+    } else if (!in_string && absl::StrContains(kStructural, c)) {
+      length = 0;
+    } else {
+      if (in_string && c == '\\') ++i;  // an escaped quote ends nothing
+      if (++length > token_bytes_max) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("a token of more than ", token_bytes_max, " bytes"));
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string QuoteForError(absl::string_view text) {

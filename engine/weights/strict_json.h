@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json_fwd.hpp"
@@ -18,6 +19,7 @@ struct JsonLimits {
   int depth_max = 16;
   // Objects, arrays and scalars together.
   size_t values_max = size_t{1} << 16;
+  size_t token_bytes_max = size_t{1} << 20;
 };
 
 // The document, whose root must be an object. `file` is named in errors.
@@ -25,6 +27,12 @@ struct JsonLimits {
 // or larger than the limits.
 absl::StatusOr<nlohmann::json> ParseJsonObject(absl::string_view text, absl::string_view file,
                                                const JsonLimits& limits);
+
+// To be asked before the parser sees the text. It holds a token (a string, a number, the space
+// between two tokens) several times over while it reads it, so a document that is one token would
+// take a multiple of its size; and it takes a NUL byte for the end of the text, whatever follows.
+// ERRORS: InvalidArgument: a token longer than token_bytes_max, or a NUL.
+absl::Status CheckJsonTokens(absl::string_view json, size_t token_bytes_max);
 
 // `text` in quotes for an error message: control and non-ASCII bytes escaped, cut after 128 bytes.
 std::string QuoteForError(absl::string_view text);
