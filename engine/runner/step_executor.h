@@ -31,14 +31,14 @@ struct SequenceStep {
   // Ids of the tokens to compute, [num_tokens]. When from_previous_step is set, num_tokens is 1 and
   // the id is not read: it is the sample numbered `previous_sample` of the step executed just before
   // this one (counted over its sequences with `sample`, in order).
-  std::vector<int32_t> token_ids;
+  std::vector<int32_t> token_ids = {};
   bool from_previous_step = false;
   int32_t previous_sample = 0;
   // Blocks of positions [0, start_position + num_tokens), in order; block i holds positions
   // [i * block_tokens, (i + 1) * block_tokens).
-  std::vector<BlockId> block_table;
+  std::vector<BlockId> block_table = {};
   bool sample = false;
-  SamplingParams sampling;  // Read only with `sample`.
+  SamplingParams sampling = {};  // Read only with `sample`.
 };
 
 struct StepBatch {
