@@ -10,6 +10,7 @@ Finding = collections.namedtuple("Finding", "path line rule message")
 
 LINES_MAX = 800
 TEST_LINES_MAX = 1200
+FUNCTION_LINES_MAX = 75  # 70 and a long signature.
 TREE_BYTES_MAX = 24 << 20
 FILE_BYTES_MAX = 5 << 19  # 2.5 MiB
 
@@ -80,6 +81,17 @@ def include_graph(tree):
                 yield Finding(path, number, "layers", f"{own}/ may not include '{include}'")
 
 
+def is_test_support(tree, path):
+    """A header, or the source of a header, that only tests include."""
+    header = os.path.splitext(path)[0] + ".h"
+    own = (header, header[:-2] + ".cc")
+    users = [p for p in tree.paths(CODE)
+             if p not in own and any(include == header for _, include in includes(tree, p))]
+    return bool(users) and all(is_test(user) or
+                               (user.endswith(".h") and is_test_support(tree, user))
+                               for user in users)
+
+
 def third_parties(tree):
     for path in tree.paths(CODE):
         for number, include in includes(tree, path):
@@ -93,10 +105,10 @@ def third_parties(tree):
                               f"'{include}' belongs in {', '.join(rooms)} only")
             elif name in layers.SOURCES_ONLY and path.endswith(".h") and not is_test(path):
                 yield Finding(path, number, "third-party", f"'{include}' in a header")
-        if not is_development_only(path):
-            for number, include in includes(tree, path):
-                if include.split("/")[0] in ("gtest", "gmock", "benchmark"):
-                    yield Finding(path, number, "third-party", f"'{include}' outside of tests")
+        for number, include in includes(tree, path):
+            if include.split("/")[0] in ("gtest", "gmock", "benchmark") and \
+                    not is_development_only(path) and not is_test_support(tree, path):
+                yield Finding(path, number, "third-party", f"'{include}' outside of tests")
 
 
 def generated_code(tree):
@@ -186,6 +198,37 @@ def file_sizes(tree):
             yield Finding(path, 1, "bytes", f"{size} bytes, at most {FILE_BYTES_MAX} in a file")
     if total > TREE_BYTES_MAX:
         yield Finding(".", 1, "bytes", f"{total} bytes tracked, at most {TREE_BYTES_MAX}")
+
+
+TYPE = re.compile(r"\b(class|struct|enum|union)\b[^()]*$")
+
+
+def top_level(code):
+    """(first line number, lines) of what stands at namespace level, as clang-format lays it out: from
+    a line in column 0 to the next that closes a brace or ends a declaration there."""
+    start, lines = 0, []
+    for number, line in enumerate(code.splitlines(), 1):
+        at_margin = bool(line[:1].strip())
+        if not lines:
+            if not at_margin or line.startswith(("}", "#", "namespace", "extern")):
+                continue
+            start = number
+        lines.append(line)
+        if at_margin and (line.startswith("}") or line.rstrip().endswith(";")):
+            yield start, lines
+            lines = []
+
+
+def function_lengths(tree):
+    for path in tree.paths((".cc", ".cu")):
+        if is_development_only(path):
+            continue
+        for start, lines in top_level(tree.code(path)):
+            head = "\n".join(lines).split("{")[0]
+            is_function = "(" in head and not any(TYPE.search(line) for line in head.split("\n"))
+            if is_function and len(lines) > FUNCTION_LINES_MAX:
+                yield Finding(path, start, "function-lines",
+                              f"{len(lines)} lines, at most {FUNCTION_LINES_MAX}")
 
 
 def disabled_tests(tree):
@@ -334,5 +377,5 @@ def metrics_documented(tree):
 
 
 ALL = [include_graph, third_parties, generated_code, banned_names, unfinished, file_sizes,
-       disabled_tests, header_guards, machine_paths, listed_sources, cmake_rules, hygiene,
+       function_lengths, disabled_tests, header_guards, machine_paths, listed_sources, cmake_rules, hygiene,
        file_names, metrics_documented]

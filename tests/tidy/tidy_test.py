@@ -126,6 +126,13 @@ class Rooms(unittest.TestCase):
                 ("router/a.cc", "grpcpp/grpcpp.h")]:
             self.assertEqual(self.one(rules.third_parties, path, include), [], (path, include))
 
+    def test_what_only_tests_include_may_use_googletest(self):
+        files = {"a/peer.h": "#include <gtest/gtest.h>\n", "a/peer.cc": '#include "a/peer.h"\n',
+                 "a/a_test.cc": '#include "a/peer.h"\n'}
+        self.assertEqual(found(rules.third_parties, files), [])
+        files["a/a.cc"] = '#include "a/peer.h"\n'
+        self.assertEqual(found(rules.third_parties, files), [("a/peer.h", 1, "third-party")])
+
     def test_generated_code_ends_at_the_border(self):
         pb = "baton/worker/v1/session.pb.h"
         self.assertEqual(self.one(rules.generated_code, "prefill_worker/loop/a.cc", pb), ["generated"])
@@ -193,6 +200,18 @@ class Files(unittest.TestCase):
                          [("a/a_test.cc", 1, "lines")])
         self.assertEqual(found(rules.file_sizes, {"a/a.cc": "x\n" * 800, "a/a_test.cc": "x\n" * 1200}),
                          [])
+
+    def test_long_functions(self):
+        def function(lines, head="int F(int a,\n      int b) {\n"):
+            return head + "  x;\n" * lines + "}\n"
+        rule = rules.function_lengths
+        self.assertEqual(found(rule, {"a/a.cc": "namespace a {\n" + function(80) + "}\n"}),
+                         [("a/a.cc", 2, "function-lines")])
+        self.assertEqual(found(rule, {"a/a.cc": "int g;\n" + function(40) + function(40)}), [])
+        for head in ("class A : public B {\n", "struct A {\n", "template <typename T>\nclass A {\n",
+                     "constexpr int kTable[] = {\n"):
+            self.assertEqual(found(rule, {"a/a.cc": function(80, head)}), [], head)
+        self.assertEqual(found(rule, {"a/a_test.cc": function(80)}), [])
 
     def test_large_files_and_trees(self):
         files = {f"models/{i}.bin": "" for i in range(12)}
