@@ -47,8 +47,8 @@ void ConnectOnce(const HostPort& address) {
   }
   const int fd = socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return;
-  // Whether it succeeds does not matter.
-  (void)connect(fd, reinterpret_cast<const sockaddr*>(&to), size);
+  const int ignored = connect(fd, reinterpret_cast<const sockaddr*>(&to), size);
+  static_cast<void>(ignored);  // The attempt alone wakes the server.
   close(fd);
 }
 
