@@ -1,0 +1,98 @@
+#include "cli/worker_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/base/status_macros.h"
+
+namespace baton::cli {
+
+void AddWorkerFlags(CLI::App& command, WorkerFlags& flags) {
+  command.add_option("models", flags.models, "Models to serve: [NAME=]PATH of a directory")
+      ->required();
+  command.add_option("--kv-memory", flags.kv_memory,
+                     "Memory for KV, shared evenly by the models: bytes, or with KiB, MiB, GiB");
+  command.add_option("--kv-blocks", flags.kv_blocks, "KV blocks per model; 0: by --kv-memory")
+      ->check(CLI::Range(0, 1 << 24));
+  command
+      .add_option("--block-tokens", flags.block_tokens,
+                  "Tokens per KV block, a power of two from 16; equal on all workers")
+      ->check(CLI::Range(16, 4096));
+  command
+      .add_option("--context", flags.context,
+                  "Longest prompt plus output in tokens; 0: the model's limit")
+      ->check(CLI::Range(0, 1 << 24));
+  command.add_option("--threads", flags.threads, "Compute threads; 0: all cores")
+      ->check(CLI::Range(0, 1024));
+  command
+      .add_option("--max-tokens-per-step", flags.max_tokens_per_step,
+                  "Tokens that one engine step computes; longer prompts go in chunks")
+      ->check(CLI::Range(16, 1 << 16));
+  command.add_option("--max-sequences", flags.max_sequences, "Sequences that run at a time")
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--staging-slot", flags.staging_slot,
+                     "Bytes of one KV staging slot: the largest piece of a hand-over");
+  command.add_flag("--null-engine", flags.null_engine,
+                   "Load no weights and answer with a fixed token: to measure all the rest");
+}
+
+absl::StatusOr<uint64_t> ParseBytes(const std::string& text) {
+  absl::string_view rest = text;
+  uint64_t unit = 1;
+  constexpr std::pair<absl::string_view, uint64_t> kUnits[] = {
+      {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
+  for (const auto& [suffix, factor] : kUnits) {
+    if (rest.size() > suffix.size() && rest.substr(rest.size() - suffix.size()) == suffix) {
+      rest.remove_suffix(suffix.size());
+      unit = factor;
+      break;
+    }
+  }
+  uint64_t number = 0;
+  const bool digits = !rest.empty() && absl::ascii_isdigit(static_cast<unsigned char>(rest[0]));
+  if (!digits || !absl::SimpleAtoi(rest, &number) ||
+      number > std::numeric_limits<uint64_t>::max() / unit || number == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", absl::CHexEscape(text), "' is no size: expected e.g. 64MiB or 1GiB"));
+  }
+  return number * unit;
+}
+
+absl::StatusOr<worker::WorkerOptions> MakeWorkerOptions(const WorkerFlags& flags) {
+  worker::WorkerOptions options;
+  std::set<std::string> names;
+  for (const std::string& text : flags.models) {
+    ASSIGN_OR_RETURN(worker::ModelSpec spec, worker::ParseModelSpec(text));
+    if (!names.insert(spec.name).second) {
+      return absl::InvalidArgumentError(absl::StrCat("two models are named '", spec.name, "'"));
+    }
+    options.models.push_back(std::move(spec));
+  }
+  absl::StatusOr<uint64_t> kv_memory = ParseBytes(flags.kv_memory);
+  if (!kv_memory.ok()) return Annotate(kv_memory.status(), "--kv-memory");
+  options.kv_memory_bytes = *kv_memory;
+  absl::StatusOr<uint64_t> slot = ParseBytes(flags.staging_slot);
+  if (!slot.ok()) return Annotate(slot.status(), "--staging-slot");
+  options.transfer.staging_slot_bytes = *slot;
+  if ((flags.block_tokens & (flags.block_tokens - 1)) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--block-tokens: ", flags.block_tokens, " is no power of two"));
+  }
+  options.kv_blocks = flags.kv_blocks;
+  options.block_tokens = flags.block_tokens;
+  options.context_tokens = flags.context;
+  options.threads = flags.threads;
+  options.tokens_per_step_max = flags.max_tokens_per_step;
+  options.sequences_max = flags.max_sequences;
+  options.null_engine = flags.null_engine;
+  return options;
+}
+
+}  // namespace baton::cli

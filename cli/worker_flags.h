@@ -1,0 +1,41 @@
+// Flags of everything that runs engine loops: the workers and `serve`.
+#ifndef BATON_CLI_WORKER_FLAGS_H_
+#define BATON_CLI_WORKER_FLAGS_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/worker_options.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace baton::cli {
+
+struct WorkerFlags {
+  std::vector<std::string> models;
+  std::string kv_memory = "1GiB";
+  int32_t kv_blocks = 0;
+  int32_t block_tokens = 64;
+  int32_t context = 0;
+  int32_t threads = 0;
+  int32_t max_tokens_per_step = 512;
+  int32_t max_sequences = 64;
+  std::string staging_slot = "4MiB";
+  bool null_engine = false;
+};
+
+void AddWorkerFlags(CLI::App& command, WorkerFlags& flags);
+
+// "64MiB", "1GiB", "1048576". ERRORS: InvalidArgument naming the text.
+absl::StatusOr<uint64_t> ParseBytes(const std::string& text);
+
+// ERRORS: InvalidArgument naming the flag.
+absl::StatusOr<worker::WorkerOptions> MakeWorkerOptions(const WorkerFlags& flags);
+
+}  // namespace baton::cli
+
+#endif  // BATON_CLI_WORKER_FLAGS_H_
