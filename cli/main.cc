@@ -1,5 +1,6 @@
 // `baton`: one program, three roles, and their tools.
 #include <CLI/CLI.hpp>
+#include <cstdio>
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
@@ -8,7 +9,6 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Baton serves large language models over gRPC with prefill and decode on separate workers."};
   app.set_version_flag("--version", "baton " BATON_VERSION);
-  app.require_subcommand(1);
   app.get_formatter()->column_width(38);
   app.option_defaults()->always_capture_default();
 
@@ -26,6 +26,10 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? baton::cli::kExitOk : baton::cli::kExitUsage;
+  }
+  if (app.get_subcommands().empty()) {
+    std::fputs(app.help().c_str(), stderr);
+    return baton::cli::kExitUsage;
   }
   return exit_code;
 }

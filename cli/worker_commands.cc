@@ -86,7 +86,7 @@ absl::Status RunPrefillWorker(const WorkerCommandFlags& flags) {
   ASSIGN_OR_RETURN(auto metrics, ProcessMetricsPage::Start(flags.daemon.metrics));
   ASSIGN_OR_RETURN(auto device, CpuDevice::Create({.threads = options.threads}));
   ASSIGN_OR_RETURN(auto host, worker::ModelHost::Load(options, *device));
-  ASSIGN_OR_RETURN(auto wire, MakeKvWire(flags));
+  const std::unique_ptr<kvtransfer::Wire> wire = kvtransfer::MakeTcpConnector();
   worker::GrpcControlDialer dialer;
   absl::Status status;
   {
@@ -125,7 +125,7 @@ void AddWorkerCommand(CLI::App& app, int* exit_code, const char* name, const cha
   CLI::App* command = app.add_subcommand(name, description);
   AddDaemonFlags(*command, flags->daemon, listen, metrics);
   command->add_option("--kv-listen", flags->kv_listen,
-                      "Address where KV arrives, HOST:PORT (decode workers)");
+                      "Address where KV arrives, HOST:PORT; a prefill worker only connects");
   command->add_option("--advertise", flags->advertise,
                       "Host under which other machines reach this one; empty: the one listened on");
   AddWorkerFlags(*command, flags->worker);

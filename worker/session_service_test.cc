@@ -286,6 +286,29 @@ TEST_F(SessionServiceTest, DrainIsAnnouncedToOldAndNewSessions) {
   b.TryCancel();
 }
 
+// A drained worker says its last tokens and leaves at once: they must not be lost with it.
+TEST_F(SessionServiceTest, ShutdownDeliversWhatIsQueued) {
+  grpc::ClientContext context;
+  auto stream = Open(context);
+  ASSERT_TRUE(Next(*stream).has_hello());
+  ASSERT_TRUE(stream->Write(Start(1)));
+  const auto start = std::get<StartSequence>(loop_.At(0));
+  StepOutput output;
+  output.session = start.key.session;
+  output.model = "m";
+  for (uint32_t i = 0; i < 50; ++i) {
+    output.tokens = {{start.key, i, {.token_id = 1, .top_logprobs = {}}}};
+    service_->OnStepOutput(output);
+  }
+  std::thread shutdown([this] { service_->Shutdown(); });
+  uint32_t seen = 0;
+  v1::SessionResponse response;
+  while (stream->Read(&response)) seen += static_cast<uint32_t>(response.step().tokens_size());
+  shutdown.join();
+  EXPECT_EQ(seen, 50u);
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
 TEST_F(SessionServiceTest, ArtifactsComeInChunksByDigest) {
   const std::filesystem::path dir =
       std::filesystem::path(testing::TempDir()) / "session_service_artifacts";

@@ -187,7 +187,11 @@ void DecodeLoop::OnTransferEvent(const TransferEvent& event) {
   switch (event.kind) {
     case TransferEvent::Kind::kReceived:
       // Without a key it was cancelled while the event was on its way.
-      if (transfer.key.has_value()) Join(*FindActive(*transfer.key), transfer, event.payload);
+      if (transfer.key.has_value()) {
+        Active& active = *FindActive(*transfer.key);
+        active.kv_bytes = event.stats.bytes;
+        Join(active, transfer, event.payload);
+      }
       break;
     case TransferEvent::Kind::kFailed:
       if (transfer.key.has_value()) {

@@ -27,6 +27,24 @@ bool IsWildcard(const HostPort& address) {
   return address.host == "0.0.0.0" || address.host == "::";
 }
 
+absl::StatusOr<std::unique_ptr<WireEnd>> ConnectToOffer(const WireOffer& offer, Duration limit) {
+  const TimePoint deadline = SaturatingAdd(Clock::Real()->Now(), limit);
+  ASSIGN_OR_RETURN(HostPort peer, ParseHostPort(offer.address, /*allow_port_zero=*/false));
+  if (offer.token.size() != kWireTokenBytes) {
+    return absl::InvalidArgumentError("tcp wire: the offer's token is not one of this wire");
+  }
+  ASSIGN_OR_RETURN(UniqueFd socket, ConnectTcp(peer, deadline));
+  RETURN_IF_ERROR(WriteAll(socket.get(), EncodeTcpHello(offer.token), deadline));
+  TcpWelcome welcome;
+  RETURN_IF_ERROR(
+      Annotate(ReadAll(socket.get(), absl::MakeSpan(welcome), deadline), "waiting for welcome"));
+  if (!IsTcpWelcome(welcome)) {
+    return absl::UnavailableError(
+        absl::StrCat("tcp wire: ", offer.address, " is not a KV wire of version 1"));
+  }
+  return TcpEnd::Create(TcpEnd::Direction::kSend, std::move(socket));
+}
+
 class TcpWireImpl : public TcpWire {
  public:
   TcpWireImpl(UniqueFd listener, WakeEvent wake, std::string address, Duration handshake_limit)
@@ -62,21 +80,7 @@ class TcpWireImpl : public TcpWire {
 
   absl::StatusOr<std::unique_ptr<WireEnd>> Connect(const WireOffer& offer,
                                                    Duration limit) override {
-    const TimePoint deadline = SaturatingAdd(Clock::Real()->Now(), limit);
-    ASSIGN_OR_RETURN(HostPort peer, ParseHostPort(offer.address, /*allow_port_zero=*/false));
-    if (offer.token.size() != kWireTokenBytes) {
-      return absl::InvalidArgumentError("tcp wire: the offer's token is not one of this wire");
-    }
-    ASSIGN_OR_RETURN(UniqueFd socket, ConnectTcp(peer, deadline));
-    RETURN_IF_ERROR(WriteAll(socket.get(), EncodeTcpHello(offer.token), deadline));
-    TcpWelcome welcome;
-    RETURN_IF_ERROR(
-        Annotate(ReadAll(socket.get(), absl::MakeSpan(welcome), deadline), "waiting for welcome"));
-    if (!IsTcpWelcome(welcome)) {
-      return absl::UnavailableError(
-          absl::StrCat("tcp wire: ", offer.address, " is not a KV wire of version 1"));
-    }
-    return TcpEnd::Create(TcpEnd::Direction::kSend, std::move(socket));
+    return ConnectToOffer(offer, limit);
   }
 
   void Shutdown() override {
@@ -227,7 +231,24 @@ class TcpWireImpl : public TcpWire {
   std::thread thread_;
 };
 
+// For a process that only sends: it listens nowhere.
+class TcpConnector final : public Wire {
+ public:
+  absl::string_view name() const override { return "tcp"; }
+  absl::StatusOr<WireOffer> Offer(Duration limit, Accepted accepted) override {
+    return absl::FailedPreconditionError("tcp wire: this process only connects");
+  }
+  void Withdraw(const WireOffer& offer) override {}
+  absl::StatusOr<std::unique_ptr<WireEnd>> Connect(const WireOffer& offer,
+                                                   Duration limit) override {
+    return ConnectToOffer(offer, limit);
+  }
+  void Shutdown() override {}
+};
+
 }  // namespace
+
+std::unique_ptr<Wire> MakeTcpConnector() { return std::make_unique<TcpConnector>(); }
 
 absl::StatusOr<std::unique_ptr<TcpWire>> MakeTcpWire(const TcpWireOptions& options) {
   ASSIGN_OR_RETURN(HostPort parsed, ParseHostPort(options.listen_address, true));

@@ -41,6 +41,9 @@ class TcpWire : public Wire {
 // the address cannot be listened on (port taken, not this machine's).
 absl::StatusOr<std::unique_ptr<TcpWire>> MakeTcpWire(const TcpWireOptions& options);
 
+// P's side alone: connects to offers and listens nowhere; Offer is FailedPrecondition.
+std::unique_ptr<Wire> MakeTcpConnector();
+
 }  // namespace baton::kvtransfer
 
 #endif  // BATON_KVTRANSFER_TCP_TCP_WIRE_H_

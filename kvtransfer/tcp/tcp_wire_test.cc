@@ -313,5 +313,18 @@ TEST_F(TcpWireTest, RefusesTenThousandHostileHandshakesWhileATransferGoesOn) {
   EXPECT_EQ(accepted.calls(), 1);
 }
 
+// A prefill worker only sends: it must not open a port for that.
+TEST_F(TcpWireTest, AConnectorReachesAnOfferAndMakesNoneItself) {
+  const std::unique_ptr<Wire> connector = MakeTcpConnector();
+  AcceptLog accepted;
+  auto offer = wire_->Offer(kBound, accepted.Callback());
+  ASSERT_TRUE(offer.ok());
+  auto end = connector->Connect(*offer, kBound);
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_TRUE(accepted.Await());
+  EXPECT_EQ(connector->Offer(kBound, accepted.Callback()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
 }  // namespace
 }  // namespace baton::kvtransfer

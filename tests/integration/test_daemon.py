@@ -21,6 +21,15 @@ def free_port():
         return s.getsockname()[1]
 
 
+def eventually(condition, seconds=5):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 def run(*args, timeout=20):
     return subprocess.run([c.BINARY, *map(str, args)], capture_output=True, text=True,
                           timeout=timeout)
@@ -65,8 +74,11 @@ def test_health_and_reflection_on_every_server(fresh):
         with grpc.insecure_channel(process.listen) as channel:
             health = health_pb2_grpc.HealthStub(channel)
             for name in ("", "liveness", "readiness", expected[process.args[1]]):
-                status = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=5).status
-                assert status == health_pb2.HealthCheckResponse.SERVING, (process.args[1], name)
+                def serving():
+                    check = health_pb2.HealthCheckRequest(service=name)
+                    return health.Check(check, timeout=5).status == \
+                        health_pb2.HealthCheckResponse.SERVING
+                assert eventually(serving), (process.args[1], name)
             with pytest.raises(grpc.RpcError) as error:
                 health.Check(health_pb2.HealthCheckRequest(service="nope"), timeout=5)
             assert error.value.code() == grpc.StatusCode.NOT_FOUND
@@ -111,7 +123,7 @@ def test_the_default_bind_is_loopback_and_beyond_it_warns():
     process = c.Process("serve", "--listen", "0.0.0.0:0", "--metrics", "127.0.0.1:0",
                         MODELS["succ"])
     try:
-        assert "TLS" in process.log()
+        assert eventually(lambda: "TLS" in process.log())
     finally:
         process.kill()
     help_text = run("serve", "--help").stdout
@@ -180,7 +192,7 @@ def test_pd07_unequal_kv_layouts_are_refused_and_named(fresh):
         with pytest.raises(grpc.RpcError) as error:
             c.stream(stub, c.request("succ", ids=[353], max_tokens=5), timeout=10)
         assert error.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND)
-        assert "block=32" in router.log() and "block=64" in router.log()
+        assert eventually(lambda: "block=32" in router.log() and "block=64" in router.log())
         assert odd.metric("baton_kv_handover_bytes_total") == 0
     finally:
         router.kill()

@@ -191,6 +191,8 @@ void EngineLoopBase::ExpireDeadlines() {
     ++it;
     if (active.deadline <= now) {
       EndWithError(active, absl::DeadlineExceededError("the deadline has passed"));
+    } else if (active.failure_at <= now) {
+      EndWithError(active, absl::Status(*active.failure));
     }
   }
 }
@@ -329,7 +331,7 @@ void EngineLoopBase::SayPairFailed(const TransferEvent& event) {
 void EngineLoopBase::End(Active& active, EndReason reason, const absl::Status& status,
                          uint64_t kv_bytes) {
   CHECK_EQ(reason == EndReason::kError, !status.ok());
-  SayEnd(active.key, reason, status, kv_bytes);
+  SayEnd(active.key, reason, status, std::max(kv_bytes, active.kv_bytes));
   Forget(active);
 }
 
@@ -338,15 +340,27 @@ void EngineLoopBase::EndAfterTransferFailure(Active& active, const absl::Status&
     EndWithError(active, absl::DeadlineExceededError("the deadline has passed"));
     return;
   }
-  EndWithError(active, absl::UnavailableError(absl::StrCat("KV hand-over: ", status.message())));
+  const absl::Status failure =
+      absl::UnavailableError(absl::StrCat("KV hand-over: ", status.message()));
+  if (!absl::IsAborted(status)) {
+    EndWithError(active, failure);
+    return;
+  }
+  LetGo(active);
+  active.failure = failure;
+  active.failure_at = SaturatingAdd(Now(), options_.limits.peer_word_limit);
+}
+
+void EngineLoopBase::LetGo(Active& active) {
+  OnEnding(active);
+  if (!active.in_engine) return;
+  active.in_engine = false;
+  keys_.erase(active.id);
+  engine_.Remove(active.id);
 }
 
 void EngineLoopBase::Forget(Active& active) {
-  OnEnding(active);
-  if (active.in_engine) {
-    keys_.erase(active.id);
-    engine_.Remove(active.id);
-  }
+  LetGo(active);
   actives_.erase(SequenceKey(active.key));
 }
 
@@ -386,7 +400,10 @@ void EngineLoopBase::Publish(bool progressed) {
     load.queued_prompt_tokens += static_cast<uint64_t>(
         std::max(0, sequence.spec.num_prompt_tokens - sequence.num_scheduled));
   }
-  load.running_sequences = static_cast<uint32_t>(actives_.size()) - load.waiting_sequences;
+  for (const auto& [key, active] : actives_) {
+    if (!active.failure.has_value()) ++load.running_sequences;
+  }
+  load.running_sequences -= load.waiting_sequences;
   const BlockCounts blocks = engine_.pool().counts();
   load.total_blocks = static_cast<uint32_t>(blocks.total);
   load.quarantined_blocks = static_cast<uint32_t>(blocks.quarantined);

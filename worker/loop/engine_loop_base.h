@@ -63,6 +63,12 @@ class EngineLoopBase : public EngineLoop {
     uint32_t max_tokens = 0;
     StartMode mode = StartMode::kGenerate;
     std::optional<TransferId> transfer;
+    // D: bytes of KV that were handed over for it; its end says so.
+    uint64_t kv_bytes = 0;
+    // Nothing is computed or held for it any more, and this is what it ends with at `failure_at`,
+    // unless a cancel comes first.
+    std::optional<absl::Status> failure;
+    TimePoint failure_at = kNever;
   };
 
   explicit EngineLoopBase(const LoopOptions& options);
@@ -102,7 +108,9 @@ class EngineLoopBase : public EngineLoop {
     End(active, EndReason::kError, status);
   }
   // A transfer failed: DeadlineExceeded when the caller's own deadline has passed, else
-  // Unavailable.
+  // Unavailable. Aborted means that the peer gave up on purpose (P: token 0 ended the request;
+  // either: cancelled, or out of time). It tells the router why, over another stream than ours:
+  // everything that is held is given back now, but the word is left to it for peer_word_limit.
   void EndAfterTransferFailure(Active& active, const absl::Status& status);
   static EndReason ToEndReason(FinishReason reason);
 
@@ -124,6 +132,8 @@ class EngineLoopBase : public EngineLoop {
   void Break(const absl::Status& status);
   void EndAll(const absl::Status& status);
   void Forget(Active& active);
+  // Gives back what is held for a sequence.
+  void LetGo(Active& active);
   void FinishWork();
   void Flush();
   // Refreshes what load() shows. `progressed`: a step was completed since the last call.

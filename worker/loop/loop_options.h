@@ -38,6 +38,9 @@ struct LoopLimits {
   Duration paused_hold = std::chrono::seconds(2);
   // A transfer is given up after this, also when the caller has no deadline.
   Duration transfer_limit = std::chrono::seconds(120);
+  // When the peer of a transfer has given it up on purpose, its own word to the router comes first:
+  // this side answers a cancel, and speaks up only after this.
+  Duration peer_word_limit = std::chrono::seconds(2);
   // Stop() waits so long for steps and transfers that are under way.
   Duration stop_limit = std::chrono::seconds(30);
 };

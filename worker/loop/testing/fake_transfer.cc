@@ -154,9 +154,9 @@ absl::Status FakeTransfer::Sender::Begin(TransferId id, const std::string& model
   transfer.peer = peer;
   // D does not expect it (any more): it says so.
   if (transfer.broken) {
-    observer->OnFailed(id, absl::UnavailableError("not expected any more"));
+    observer->OnFailed(id, absl::AbortedError("not expected any more"));
   } else if (transfer.receiver == nullptr) {
-    owner_->Break(id, transfer, absl::UnavailableError("not expected"), /*tell_sender=*/true,
+    owner_->Break(id, transfer, absl::AbortedError("not expected"), /*tell_sender=*/true,
                   /*tell_receiver=*/false);
   }
   return absl::OkStatus();
@@ -181,7 +181,7 @@ void FakeTransfer::Sender::Cancel(TransferId id) {
   const auto it = owner_->transfers_.find(id);
   if (it == owner_->transfers_.end() || it->second.broken) return;
   ++owner_->sender_cancels_[id.value];
-  owner_->Break(id, it->second, absl::CancelledError("P gave up"), /*tell_sender=*/false,
+  owner_->Break(id, it->second, absl::AbortedError("P gave up"), /*tell_sender=*/false,
                 /*tell_receiver=*/true);
 }
 
@@ -219,7 +219,7 @@ void FakeTransfer::Receiver::Cancel(TransferId id) {
     it->second.released = true;
     return;
   }
-  owner_->Break(id, it->second, absl::UnavailableError("D gave up"), /*tell_sender=*/true,
+  owner_->Break(id, it->second, absl::AbortedError("D gave up"), /*tell_sender=*/true,
                 /*tell_receiver=*/false);
 }
 
