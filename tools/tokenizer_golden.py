@@ -7,8 +7,8 @@ Needs the PyPI package `tokenizers` (0.23 was used); --check on a tokenizer.mode
   --golden TOKENIZER_JSON OUT     writes a compact golden file (JSON lines: text, ids)
   --check DUMP FILE...            compares the program tokenizer_dump with the reference on random
                                   strings and random id lists, for each tokenizer file
-  --from-tiktoken KIND IN OUT     writes a tokenizer.json of KIND qwen2 or llama3 (ignore_merges) with
-                                  the vocabulary of a .tiktoken file, for --check
+  --from-tiktoken KIND IN OUT     writes a tokenizer.json of KIND qwen2 or llama3 (ignore_merges)
+                                  with the vocabulary of a .tiktoken file, for --check
   --unicode-tables OUT            writes engine/tokenizer/unicode_tables.cc
 """
 import argparse
@@ -28,15 +28,16 @@ SCRIPT_RANGES = [  # letters, marks, digits and symbols of scripts in use
     (0x3000, 0x30FF), (0x4E00, 0x4FFF), (0xAC00, 0xADFF), (0xFE00, 0xFE0F), (0xFF01, 0xFF5E),
     (0x1F300, 0x1F64F), (0x1F900, 0x1F9FF),
 ]
-WORDS = ("the of and to in I you that it is was for on are as with his they at be this have from or "
-         "one had by word but not what all were we when your can said there use an each which she do "
-         "how their if will up other about out many then them these so some her would make like him "
-         "into time has look two more write go see number no way could people my than first water "
-         "been call who oil its now find long down day did get come made may part don't I'll we've "
-         "He'd IT'S they're brutalist Vi\u1ec7t na\u00efve \u6771\u4eac \uc0bc\uacb9\uc0b4 \u041c\u043e\u0441\u043a\u0432\u0430 3.14159 2026-11-30 "
-         "0xFF foo_bar() {} [] <s> </s> <|endoftext|> <|im_start|> <unk> \u2581 \u017fT'\u017f").split(" ")
-SPACES = [" ", " ", " ", "  ", "   ", "\t", "\n", "\n\n", "\r\n", " \n", "\u00a0", "\u3000", "\u2009",
-          "\u180e", "\u200b", "\u0085", "\x1c", "\x0b", ""]
+WORDS = """the of and to in I you that it is was for on are as with his they at be this have from or
+ one had by word but not what all were we when your can said there use an each which she do how
+ their if will up other about out many then them these so some her would make like him into time has look
+ two more write go see number no way could people my than first water been call who oil its now find
+ long down day did get come made may part don't I'll we've He'd IT'S they're brutalist Vi\u1ec7t
+ na\u00efve \u6771\u4eac \uc0bc\uacb9\uc0b4 \u041c\u043e\u0441\u043a\u0432\u0430 3.14159
+ 2026-11-30 0xFF foo_bar() {} [] <s> </s> <|endoftext|> <|im_start|> <unk> \u2581 \u017fT'\u017f
+""".split()
+SPACES = [" ", " ", " ", "  ", "   ", "\t", "\n", "\n\n", "\r\n", " \n", "\u00a0", "\u3000",
+          "\u2009", "\u180e", "\u200b", "\u0085", "\x1c", "\x0b", ""]
 
 
 def random_char(rng):
@@ -77,7 +78,7 @@ def write_golden(path, out):
     tokenizer = Tokenizer.from_file(path)
     rng = random.Random(20261130)
     with open(out, "w", encoding="utf-8") as f:
-        for i in range(600):
+        for i in range(500):
             text = random_text(rng)
             tokenizer.encode_special_tokens = i % 2 == 0
             ids = tokenizer.encode(text, add_special_tokens=i % 3 == 0).ids
@@ -85,8 +86,8 @@ def write_golden(path, out):
                              "ids": ids}) + "\n")
         for i in range(200):
             ids = [rng.randrange(tokenizer.get_vocab_size()) for _ in range(rng.randint(0, 12))]
-            f.write(compact({"ids": ids, "skip_special": i % 2 == 0,
-                             "decoded": tokenizer.decode(ids, skip_special_tokens=i % 2 == 0)}) + "\n")
+            decoded = tokenizer.decode(ids, skip_special_tokens=i % 2 == 0)
+            f.write(compact({"ids": ids, "skip_special": i % 2 == 0, "decoded": decoded}) + "\n")
 
 
 def byte_token(token):
@@ -114,12 +115,14 @@ class HuggingFace:
         from tokenizers import Tokenizer
         self.tokenizer = Tokenizer.from_file(path)
         vocab = self.tokenizer.get_vocab(with_added_tokens=True)
-        # Normalized special tokens are left out: 0.23 decodes them in normalized form, and then does
-        # not know them as special.
+        # Normalized special tokens are left out: 0.23 decodes them in normalized form, and then
+        # does not know them as special.
         odd = {i for i, t in self.tokenizer.get_added_tokens_decoder().items()
                if t.normalized and t.special and self.tokenizer.normalizer}
-        self.pieces = {"bytes": [vocab[f"<0x{b:02X}>"] for b in range(256)] if "<0x00>" in vocab else [],
-                       "plain": [i for t, i in vocab.items() if not byte_token(t) and i not in odd]}
+        has_bytes = "<0x00>" in vocab
+        self.pieces = {
+            "bytes": [vocab[f"<0x{b:02X}>"] for b in range(256)] if has_bytes else [],
+            "plain": [i for t, i in vocab.items() if not byte_token(t) and i not in odd]}
         self.vocab_size = max(vocab.values()) + 1
         self.flag = "--json"
 
@@ -143,8 +146,8 @@ class SentencePiece:
         ids = range(self.vocab_size)
         self.pieces = {"bytes": [p.piece_to_id(f"<0x{b:02X}>") for b in range(256)],
                        "plain": [i for i in ids if not p.is_byte(i) and not p.is_unknown(i)]}
-        # A byte token for a space at the front is kept by SentencePiece, and taken off by Baton as by
-        # the tokenizer.json made from such a model: none in the lists.
+        # A byte token for a space at the front is kept by SentencePiece, and taken off by Baton as
+        # by the tokenizer.json made from such a model: none in the lists.
         self.pieces["bytes"][0x20] = self.pieces["plain"][-1]
         self.flag = "--model"
 
@@ -188,8 +191,9 @@ def check(dump, path, count, word_file):
         return False
     answers = [json.loads(line) for line in run.stdout.split("\n") if line]
     bad = [(c, a) for c, a in zip(cases, answers) if c["want"] != a]
-    kinds = {"texts": sum("text" in c for c in cases), "id lists": sum("decode" in c for c in cases)}
-    print(f"{path}: {kinds}, {len(bad)} different, {len(cases) - len(answers)} unanswered")
+    texts = sum("text" in c for c in cases)
+    print(f"{path}: {texts} texts, {len(cases) - texts} id lists: {len(bad)} different, "
+          f"{len(cases) - len(answers)} unanswered")
     for case, answer in bad[:5]:
         print("   ", compact(case)[:400], "GOT", compact(answer)[:400])
     return not bad and len(answers) == len(cases)
@@ -197,11 +201,12 @@ def check(dump, path, count, word_file):
 
 PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 OTHER_BYTES = [b for b in range(256) if b not in PRINTABLE]
-BYTE_ALPHABET = {b: chr(b) for b in PRINTABLE} | {b: chr(0x100 + i) for i, b in enumerate(OTHER_BYTES)}
+BYTE_ALPHABET = {b: chr(b) for b in PRINTABLE}
+BYTE_ALPHABET |= {b: chr(0x100 + i) for i, b in enumerate(OTHER_BYTES)}
 
 PATTERNS = {
-    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-             r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+             r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
               r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
@@ -234,7 +239,7 @@ def write_from_tiktoken(kind, path, out):
                                    if r is not None and r < ranks[token]}, token)
         merges.append((ranks[token], [spell(left), spell(right)]))
     merges = [pair for _, pair in sorted(merges)]
-    if kind == "llama3":  # so that words that no merge can reach show that the whole word is looked up
+    if kind == "llama3":  # words that no merge reaches show that the whole word is looked up
         merges = [pair for i, pair in enumerate(merges) if i < 50000 or i % 2]
         known = {spell(bytes([b])) for b in range(256)}
         kept = []
@@ -295,36 +300,37 @@ def write_unicode_tables(out):
     han = {c for c in category("Han") if unicodedata.category(chr(c)) == "Cn"}
     punctuation = {c for c in category("P") if c >= 128}
     punctuation -= matched(pre_tokenizers.Punctuation("removed"))
+    lines = ["// Written by tools/tokenizer_golden.py --unicode-tables.",
+             '#include "engine/tokenizer/unicode_tables.h"', "", "#include <algorithm>", "",
+             "namespace baton::unicode {", "namespace {", "",
+             "constexpr CategoryRange kCategories[] = {"]
+    lines += ['    {0x%X, 0x%X, "%s"},' % row for row in sorted(rows)]
+    for array, codes in (("kHan", han), ("kPunctuation", punctuation)):
+        lines += ["};", "", f"constexpr CodePointRange {array}[] = {{"]
+        lines += ["    {0x%X, 0x%X}," % (first, last) for first, last in ranges_of(codes)]
+    lines += ["};", "", "}  // namespace", ""]
+    for kind, function, array in (("CategoryRange", "CategoriesSinceUnicode14", "kCategories"),
+                                  ("CodePointRange", "HanSinceUnicode14", "kHan"),
+                                  ("CodePointRange", "PunctuationSinceUnicode8", "kPunctuation")):
+        lines += [f"absl::Span<const {kind}> {function}() {{ return {array}; }}", ""]
+    lines += ["bool Contains(absl::Span<const CodePointRange> ranges, char32_t c) {",
+              "  const auto it =",
+              "      std::partition_point(ranges.begin(), ranges.end(),",
+              "                           [c](const CodePointRange& r) { return r.last < c; });",
+              "  return it != ranges.end() && it->first <= c;", "}", "",
+              "}  // namespace baton::unicode", ""]
     with open(out, "w", encoding="utf-8") as f:
-        f.write('// Written by tools/tokenizer_golden.py --unicode-tables.\n'
-                '#include "engine/tokenizer/unicode_tables.h"\n\n#include <algorithm>\n\n'
-                'namespace baton::unicode {\nnamespace {\n\n')
-        f.write('constexpr CategoryRange kCategories[] = {\n')
-        for first, last, name in sorted(rows):
-            f.write('    {0x%X, 0x%X, "%s"},\n' % (first, last, name))
-        f.write('};\n\n')
-        for array, codes in (("kHan", han), ("kPunctuation", punctuation)):
-            f.write('constexpr CodePointRange %s[] = {\n' % array)
-            for first, last in ranges_of(codes):
-                f.write('    {0x%X, 0x%X},\n' % (first, last))
-            f.write('};\n\n')
-        f.write('}  // namespace\n\n'
-                'absl::Span<const CategoryRange> CategoriesSinceUnicode14() { return kCategories; }\n'
-                'absl::Span<const CodePointRange> HanSinceUnicode14() { return kHan; }\n'
-                'absl::Span<const CodePointRange> PunctuationSinceUnicode8() { return kPunctuation; }\n\n'
-                'bool Contains(absl::Span<const CodePointRange> ranges, char32_t c) {\n'
-                '  const auto it = std::partition_point(ranges.begin(), ranges.end(),\n'
-                '                                       [c](const CodePointRange& r) { return r.last < c; });\n'
-                '  return it != ranges.end() && it->first <= c;\n}\n\n}  // namespace baton::unicode\n')
+        f.write("\n".join(lines))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--golden", nargs=2, metavar=("TOKENIZER_JSON", "OUT"))
     parser.add_argument("--check", nargs="+", metavar=("DUMP", "FILE"))
     parser.add_argument("--count", type=int, default=10000, help="random strings a file (--check)")
-    parser.add_argument("--words", help="a text; its first 20,000 different words are compared too, "
-                                        "with and without a space before (--check)")
+    parser.add_argument("--words", help="a text; its first 20,000 different words are compared "
+                                        "too, with and without a space before (--check)")
     parser.add_argument("--unicode-tables", metavar="OUT")
     parser.add_argument("--from-tiktoken", nargs=3, metavar=("KIND", "IN", "OUT"))
     args = parser.parse_args()

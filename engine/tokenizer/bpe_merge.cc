@@ -14,6 +14,59 @@ constexpr size_t kShortWordSymbols = 24;
 
 }  // namespace
 
+void PairQueue::Clear() {
+  bucket_of_rank_.clear();
+  num_buckets_ = 0;
+  ranks_.clear();
+}
+
+void PairQueue::Push(uint32_t rank, int32_t at) {
+  const auto [it, is_new] = bucket_of_rank_.try_emplace(rank, static_cast<uint32_t>(num_buckets_));
+  if (is_new) {
+    if (num_buckets_ == buckets_.size()) buckets_.emplace_back();
+    buckets_[num_buckets_].rank = rank;
+    buckets_[num_buckets_].is_heap = false;
+    buckets_[num_buckets_].head = 0;
+    buckets_[num_buckets_].positions.clear();
+    ++num_buckets_;
+  }
+  Bucket& bucket = buckets_[it->second];
+  if (bucket.empty()) {
+    bucket.head = 0;
+    bucket.is_heap = false;
+    bucket.positions.clear();
+    ranks_.push_back((uint64_t{rank} << 32) | it->second);
+    std::push_heap(ranks_.begin(), ranks_.end(), std::greater<uint64_t>());
+  }
+  std::vector<int32_t>& positions = bucket.positions;
+  if (!bucket.is_heap && !positions.empty() && at < positions.back()) {
+    positions.erase(positions.begin(), positions.begin() + static_cast<ptrdiff_t>(bucket.head));
+    bucket.head = 0;
+    bucket.is_heap = true;  // an ascending sequence is one already
+  }
+  positions.push_back(at);
+  if (bucket.is_heap) {
+    std::push_heap(positions.begin(), positions.end(), std::greater<int32_t>());
+  }
+}
+
+PairQueue::Pair PairQueue::Pop() {
+  Bucket& bucket = buckets_[ranks_.front() & 0xFFFFFFFF];
+  Pair pair{bucket.rank, 0};
+  if (bucket.is_heap) {
+    std::pop_heap(bucket.positions.begin(), bucket.positions.end(), std::greater<int32_t>());
+    pair.at = bucket.positions.back();
+    bucket.positions.pop_back();
+  } else {
+    pair.at = bucket.positions[bucket.head++];
+  }
+  if (bucket.empty()) {
+    std::pop_heap(ranks_.begin(), ranks_.end(), std::greater<uint64_t>());
+    ranks_.pop_back();
+  }
+  return pair;
+}
+
 uint32_t MergeTable::RankOf(const BpeSymbol& left, const BpeSymbol& right) const {
   const Rule* rule = Find(left.id, right.id);
   return rule == nullptr ? kNoRule : rule->rank;
@@ -50,45 +103,34 @@ void MergeTable::MergeLong(std::vector<BpeSymbol>* symbols, MergeScratch* scratc
   CHECK_LT(s.size(), size_t{1} << 31);
   const auto size = static_cast<int32_t>(s.size());
   auto& links = scratch->links;
-  auto& heap = scratch->heap;
+  PairQueue& queue = scratch->queue;
   links.resize(s.size());
-  heap.clear();
-  const auto entry = [](uint32_t rank, int32_t at) {
-    return (uint64_t{rank} << 32) | static_cast<uint32_t>(at);
+  queue.Clear();
+  const auto push_pair = [&](int32_t left, int32_t right) {
+    const uint32_t rank = RankOf(s[left], s[right]);
+    if (rank != kNoRule) queue.Push(rank, left);
   };
   for (int32_t i = 0; i < size; ++i) {
     links[i] = {i - 1, i + 1 < size ? i + 1 : -1};
-    if (i + 1 == size) break;
-    const uint32_t rank = RankOf(s[i], s[i + 1]);
-    if (rank != kNoRule) heap.push_back(entry(rank, i));
+    if (i + 1 < size) push_pair(i, i + 1);
   }
-  const std::greater<uint64_t> lowest_first;
-  std::make_heap(heap.begin(), heap.end(), lowest_first);
-  const auto push_pair = [&](int32_t left, int32_t right) {
-    const uint32_t rank = RankOf(s[left], s[right]);
-    if (rank == kNoRule) return;
-    heap.push_back(entry(rank, left));
-    std::push_heap(heap.begin(), heap.end(), lowest_first);
-  };
   constexpr int32_t kMerged = -2;  // as a link: this symbol has become part of another
-  while (!heap.empty()) {
-    const uint64_t top = heap.front();
-    std::pop_heap(heap.begin(), heap.end(), lowest_first);
-    heap.pop_back();
-    const auto at = static_cast<int32_t>(top & 0xFFFFFFFF);
+  while (!queue.empty()) {
+    const PairQueue::Pair top = queue.Pop();
+    const int32_t at = top.at;
     const int32_t next = links[at].next;
     if (links[at].previous == kMerged || next == -1) continue;
     // An entry is stale when its pair has changed since; the new pair has its own entry.
     const Rule* rule = Find(s[at].id, s[next].id);
-    if (rule == nullptr || rule->rank != static_cast<uint32_t>(top >> 32)) continue;
+    if (rule == nullptr || rule->rank != top.rank) continue;
     s[at] = {rule->result, s[at].bytes + s[next].bytes};
     links[at].next = links[next].next;
     links[next].previous = kMerged;
+    if (links[at].previous != -1) push_pair(links[at].previous, at);
     if (links[at].next != -1) {
       links[links[at].next].previous = at;
       push_pair(at, links[at].next);
     }
-    if (links[at].previous != -1) push_pair(links[at].previous, at);
   }
   size_t kept = 0;
   for (int32_t at = 0; at != -1; at = links[at].next) s[kept++] = s[at];

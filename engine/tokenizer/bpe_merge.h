@@ -20,6 +20,35 @@ struct BpeSymbol {
   uint32_t bytes = 0;  // length of the source text
 };
 
+// Pairs that wait to be merged: lowest rank first, leftmost first within a rank. Pairs of one rank
+// mostly come from left to right (a run of one character gives only such), which costs nothing; a
+// rank whose pairs do not is kept as a heap. Thread-compatible.
+class PairQueue {
+ public:
+  void Clear();
+  void Push(uint32_t rank, int32_t at);
+  bool empty() const { return ranks_.empty(); }
+  struct Pair {
+    uint32_t rank;
+    int32_t at;
+  };
+  // REQUIRES: not empty.
+  Pair Pop();
+
+ private:
+  struct Bucket {
+    uint32_t rank = 0;
+    bool is_heap = false;
+    size_t head = 0;  // ascending buckets: the next to pop
+    std::vector<int32_t> positions;
+    bool empty() const { return head == positions.size(); }
+  };
+  absl::flat_hash_map<uint32_t, uint32_t> bucket_of_rank_;
+  std::vector<Bucket> buckets_;  // the first num_buckets_ are in use
+  size_t num_buckets_ = 0;
+  std::vector<uint64_t> ranks_;  // a heap: rank in the high half, its bucket in the low half
+};
+
 // Working memory, kept from word to word. Owned by one call at a time.
 struct MergeScratch {
   struct Link {
@@ -28,7 +57,7 @@ struct MergeScratch {
   };
   std::vector<uint32_t> ranks;
   std::vector<Link> links;
-  std::vector<uint64_t> heap;  // rank in the high half, position in the low half
+  PairQueue queue;
 };
 
 class MergeTable {

@@ -181,7 +181,8 @@ void BpeModel::AppendId(int32_t id, bool allow_special, std::vector<int32_t>* ou
     out->push_back(id);
     return;
   }
-  // Results are longer than their parts, so this ends; the stack is no deeper than a token is long.
+  // A result's text is longer than its parts' and ids are unique, so this ends, with a stack no
+  // deeper than a token is long.
   std::vector<int32_t> stack = {id};
   while (!stack.empty()) {
     const int32_t top = stack.back();

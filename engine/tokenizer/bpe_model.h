@@ -28,7 +28,7 @@ struct BpeScratch {
 class BpeModel {
  public:
   struct Spec {
-    absl::flat_hash_map<std::string, int32_t> vocab;
+    absl::flat_hash_map<std::string, int32_t> vocab;          // no id twice
     std::vector<std::pair<std::string, std::string>> merges;  // in rank order
     std::string unk_token;                                    // empty: none
     bool fuse_unk = false;

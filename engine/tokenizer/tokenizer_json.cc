@@ -128,13 +128,13 @@ absl::StatusOr<std::optional<int32_t>> FindNamedToken(const TokenizerJson& file,
 absl::StatusOr<TokenTable> BuildTable(const TokenizerJson& file) {
   std::vector<TokenTable::Entry> entries;
   entries.reserve(file.model.vocab.size() + file.added_tokens.size());
-  absl::flat_hash_set<int32_t> in_both;
+  absl::flat_hash_set<absl::string_view> added;
   for (const AddedToken& token : file.added_tokens) {
     entries.push_back({token.id, file.decoder.BytesOf(token.content), token.special});
-    if (file.model.vocab.contains(token.content)) in_both.insert(token.id);
+    added.insert(token.content);
   }
   for (const auto& [token, id] : file.model.vocab) {
-    if (!in_both.contains(id)) entries.push_back({id, file.decoder.BytesOf(token), false});
+    if (!added.contains(token)) entries.push_back({id, file.decoder.BytesOf(token), false});
   }
   return TokenTable::Build(std::move(entries));
 }

@@ -73,7 +73,9 @@ constexpr CodePointRange kPunctuation[] = {
 }  // namespace
 
 absl::Span<const CategoryRange> CategoriesSinceUnicode14() { return kCategories; }
+
 absl::Span<const CodePointRange> HanSinceUnicode14() { return kHan; }
+
 absl::Span<const CodePointRange> PunctuationSinceUnicode8() { return kPunctuation; }
 
 bool Contains(absl::Span<const CodePointRange> ranges, char32_t c) {
