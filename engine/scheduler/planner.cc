@@ -141,6 +141,7 @@ class PlanBuilder {
   void AdmitWaiting() {
     if (awaited_ > 0) return;
     std::vector<SequenceId> unfit;
+    int32_t passes_left = 0;  // Of those in `unfit`, the fewest; read when there are any.
     for (size_t i = 0; i < state_.sequences.size(); ++i) {
       const SequenceView& s = state_.sequences[i];
       if (s.phase != SequencePhase::kWaiting || !s.has_credit) continue;
@@ -151,7 +152,9 @@ class PlanBuilder {
       }
       if (need + Watermark() > free_) {
         plan_.short_of_blocks = true;
-        if (s.times_passed >= limits_.passes_max) return;
+        const int32_t left = limits_.passes_max - s.times_passed;
+        passes_left = unfit.empty() ? left : std::min(passes_left, left);
+        if (passes_left <= 0) return;
         unfit.push_back(s.id);
         continue;
       }
@@ -161,6 +164,7 @@ class PlanBuilder {
       plan_.admitted.push_back(s.id);
       plan_.passed.insert(plan_.passed.end(), unfit.begin(), unfit.end());
       AddEntry(s, std::min(budget_, s.num_tokens));
+      if (!unfit.empty() && --passes_left <= 0) return;
     }
   }
 
