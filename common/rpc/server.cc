@@ -36,8 +36,6 @@ void SetLimits(const RpcServerOptions& options, grpc::ServerBuilder& builder) {
   quota.SetMaxThreads(options.threads_max);
   builder.SetResourceQuota(quota);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.concurrent_streams_max);
-  // Two daemons must not share a port silently.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // A fifth less than what is promised: pings sent on time arrive with jitter.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              ToMillis(options.client_ping_interval_min) * 4 / 5);
@@ -53,22 +51,20 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     const RpcServerOptions& options, const std::vector<grpc::Service*>& services,
     const std::vector<std::string>& service_names) {
   ASSIGN_OR_RETURN(const HostPort named, ParseHostPort(options.listen, /*allow_port_zero=*/true));
-  ASSIGN_OR_RETURN(HostPort address, ResolveForListening(named));
-  // Asked first, because gRPC writes its own long account of a failed bind to stderr.
-  RETURN_IF_ERROR(TryListen(address));
+  ASSIGN_OR_RETURN(const HostPort resolved, ResolveForListening(named));
+  ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::Open(resolved));
   EnableHealthAndReflection();
 
   grpc::ServerBuilder builder;
   SetLimits(options, builder);
-  int port = 0;
-  builder.AddListeningPort(address.ToString(), grpc::InsecureServerCredentials(), &port);
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
+      builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+          grpc::InsecureServerCredentials());
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) {
-    RETURN_IF_ERROR(TryListen(address));
-    return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", address.ToString()));
-  }
-  address.port = static_cast<uint16_t>(port);
+  if (server == nullptr) return absl::InternalError("gRPC did not start a server");
+  const HostPort& address = listener->address();
   if (!IsLoopback(address)) {
     LogWarning(
         "listening beyond loopback without TLS or authentication: anybody who can reach the "
@@ -76,17 +72,25 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
         {{"listen", address.ToString()}});
   }
   return std::unique_ptr<RpcServer>(new RpcServer(  // NOLINT(banned-new): private constructor
-      std::move(address), service_names, std::move(server)));
+      std::move(listener), std::move(acceptor), service_names, std::move(server)));
 }
 
-RpcServer::RpcServer(HostPort address, std::vector<std::string> service_names,
-                     std::unique_ptr<grpc::Server> server)
-    : address_(std::move(address)),
+RpcServer::RpcServer(std::unique_ptr<Listener> listener,
+                     std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor,
+                     std::vector<std::string> service_names, std::unique_ptr<grpc::Server> server)
+    : listener_(std::move(listener)),
+      acceptor_(std::move(acceptor)),
       service_names_(std::move(service_names)),
       server_(std::move(server)) {
   server_->GetHealthCheckService()->SetServingStatus("", true);
   server_->GetHealthCheckService()->SetServingStatus("liveness", true);
   SetReady(false);
+  listener_->Start([this](int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = listener_->fd();
+    connection.fd = fd;
+    acceptor_->HandleNewConnection(&connection);
+  });
 }
 
 RpcServer::~RpcServer() { Shutdown(Duration::zero()); }
@@ -102,6 +106,7 @@ void RpcServer::Shutdown(Duration grace) {
   if (shut_down_) return;
   shut_down_ = true;
   SetReady(false);
+  listener_->Stop();
   gpr_timespec deadline =
       gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                    gpr_time_from_nanos(std::max<int64_t>(grace.count(), 0), GPR_TIMESPAN));

@@ -10,6 +10,9 @@
 // itself, so that a client that vanished without closing is noticed and its sequences are
 // cancelled.
 //
+// Running out of file descriptors or connections costs those who come then, not those who are there
+// or who come later (listener.h).
+//
 // Thread rule: thread-safe.
 #ifndef BATON_COMMON_RPC_SERVER_H_
 #define BATON_COMMON_RPC_SERVER_H_
@@ -25,6 +28,7 @@
 #include "common/base/clock.h"
 #include "common/base/host_port.h"
 #include "common/base/mutex.h"
+#include "common/rpc/listener.h"
 
 namespace baton::rpc {
 
@@ -63,7 +67,7 @@ class RpcServer {
   RpcServer& operator=(const RpcServer&) = delete;
 
   // Where it listens, with the real port.
-  const HostPort& address() const { return address_; }
+  const HostPort& address() const { return listener_->address(); }
 
   void SetReady(bool ready);
 
@@ -76,10 +80,12 @@ class RpcServer {
   std::shared_ptr<grpc::Channel> InProcessChannel();
 
  private:
-  RpcServer(HostPort address, std::vector<std::string> service_names,
-            std::unique_ptr<grpc::Server> server);
+  RpcServer(std::unique_ptr<Listener> listener,
+            std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor,
+            std::vector<std::string> service_names, std::unique_ptr<grpc::Server> server);
 
-  const HostPort address_;
+  const std::unique_ptr<Listener> listener_;
+  const std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   const std::vector<std::string> service_names_;
   const std::unique_ptr<grpc::Server> server_;
   Mutex mutex_;

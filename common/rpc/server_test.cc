@@ -4,10 +4,16 @@
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <future>
+#include <iterator>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -321,6 +327,40 @@ TEST(RpcServer, CutsAClientThatPingsTooOftenWithoutHarmToOthers) {
 TEST(RpcServer, DefaultsPermitTheKeepaliveOfItsOwnChannels) {
   EXPECT_GE(ChannelOptions{}.keepalive_interval, RpcServerOptions{}.client_ping_interval_min);
   EXPECT_LE(RpcServerOptions{}.client_ping_interval_min, seconds(10));
+}
+
+size_t OpenFds() {
+  const std::filesystem::directory_iterator fds("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(fds), end(fds)));
+}
+
+TEST(RpcServer, AcceptsAgainAfterTheProcessRanOutOfFileDescriptors) {
+  FakeService service;
+  auto server = StartServer(service);
+  const size_t fds_before = OpenFds();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next_fd = dup(0);
+  close(next_fd);
+  rlimit low = before;
+  low.rlim_cur = static_cast<rlim_t>(next_fd) + 40;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(server->address().port);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::vector<int> connections;
+  for (int fd = socket(AF_INET, SOCK_STREAM, 0); fd >= 0; fd = socket(AF_INET, SOCK_STREAM, 0)) {
+    connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to));
+    connections.push_back(fd);
+  }
+  EXPECT_EQ(errno, EMFILE);
+  std::this_thread::sleep_for(milliseconds(300));
+  for (const int fd : connections) close(fd);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(Eventually([&] { return Tokenize(Connect(*server), 5).ok(); }, seconds(10)));
+  // What the flood had opened is closed again.
+  EXPECT_TRUE(Eventually([&] { return OpenFds() <= fds_before + 4; }, seconds(10))) << OpenFds();
 }
 
 TEST(Channel, RefusesAnAddressThatIsNone) {
