@@ -51,12 +51,10 @@ struct RouterLimits {
   Duration heartbeat_limit = std::chrono::seconds(2);
   Duration reconnect_backoff_min = std::chrono::milliseconds(100);
   Duration reconnect_backoff_max = std::chrono::seconds(1);
-  // Frames from workers that the core has not handled yet; frames and bytes that a worker has not
+  // Frames from workers that the core has not handled yet; frames that a worker has not
   // taken yet. A session that exceeds either is ended.
   size_t frames_in_max = 65536;
   size_t frames_out_max = 65536;
-  size_t frame_bytes_out_max = size_t{64} << 20;
-  int frame_bytes_max = 16 << 20;
   // Tokenizer files of one model.
   size_t artifact_bytes_max = size_t{64} << 20;
   size_t models_per_worker_max = 64;

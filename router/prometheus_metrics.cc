@@ -61,6 +61,8 @@ class PrometheusMetrics final : public RouterMetrics {
   }
   void WorkerUp(absl::string_view worker, absl::string_view role, bool up) override {
     worker_up_.With({worker, role})->Set(up ? 1 : 0);
+    // Known now: the series it had before would stay at 0 for ever.
+    if (role != "unknown") worker_up_.Remove({worker, "unknown"});
   }
   void WorkerSessionFailed(absl::string_view worker, absl::string_view role) override {
     session_failures_.With({worker, role})->Increment();
