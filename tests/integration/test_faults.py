@@ -83,6 +83,70 @@ def test_can02_cancels_never_disturb_the_others(fresh):
     cluster.audit(5)
 
 
+def test_can03_cancels_race_with_the_end(fresh):
+    """Requests of three tokens, cancelled at a random moment around their end, also twice."""
+    cluster = fresh(MODELS, worker_args=ARGS)
+    rng = random.Random(4)
+
+    def one(delay):
+        call = cluster.stub.StreamGenerate(c.request("succ", ids=[353], max_tokens=3), timeout=30)
+        time.sleep(delay)
+        call.cancel()
+        call.cancel()
+        try:
+            for _ in call:
+                pass
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.CANCELLED, error
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(one, [rng.random() * 0.02 for _ in range(60 * ROUNDS)]))
+    cluster.audit(5)
+    exact(cluster, 2)
+
+
+def test_can09_equal_client_ids_do_not_meet(fresh):
+    cluster = fresh(MODELS, worker_args=ARGS)
+
+    def one(i):
+        favourite, ids = witness_prompt(i)
+        message = c.request("witness", ids=ids, max_tokens=6)
+        message.client_request_id = "the same for all"
+        assert c.stream(cluster.stub, message).ids == [favourite] * 6
+
+    long = c.request("succ", ids=[353], max_tokens=500)
+    long.client_request_id = "the same for all"
+    call = cluster.stub.StreamGenerate(long)
+    next(call)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        jobs = [pool.submit(one, i) for i in range(24)]
+        call.cancel()  # Ends one call of that id and no other.
+        for job in jobs:
+            job.result()
+    cluster.audit(5)
+
+
+def test_grp02_a_flood_is_refused_fast_and_leaves_nothing(fresh):
+    """More calls with large prompts than the queue takes; the excess hears so at once."""
+    cluster = fresh(MODELS, worker_args=[*ARGS, "--max-sequences", "2"], router_args=["--queue", "8"])
+    message = c.request("succ", ids=[290] * 4000 + [353], max_tokens=90)
+    before = cluster.router.rss_bytes()
+    calls = [cluster.stub.Generate.future(message, timeout=60) for _ in range(300)]
+    codes = {}
+    retry_hints = 0
+    for call in calls:
+        code = call.code()
+        codes[code] = codes.get(code, 0) + 1
+        if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+            retry_hints += any(key == "grpc-status-details-bin" and b"RetryInfo" in value
+                               for key, value in call.trailing_metadata())
+    assert set(codes) == {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}, codes
+    assert retry_hints == codes[grpc.StatusCode.RESOURCE_EXHAUSTED]
+    assert cluster.router.rss_bytes() - before < 128 << 20
+    exact(cluster, 5)
+    cluster.audit(5)
+
+
 def test_can06_a_deadline_ends_a_request_in_every_stage(fresh):
     cluster = fresh(MODELS, worker_args=ARGS)
     # Decoding for long.
