@@ -41,8 +41,10 @@ WorkspacePlan PlanWorkspace(const OpList& list, int64_t num_tokens, int64_t num_
   }
   std::vector<size_t> order(list.values.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return lifetimes[a].first < lifetimes[b].first; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return lifetimes[a].first != lifetimes[b].first ? lifetimes[a].first < lifetimes[b].first
+                                                    : a < b;
+  });
   std::vector<size_t> placed;  // By offset.
   for (const size_t v : order) {
     if (lifetimes[v].first < 0) continue;

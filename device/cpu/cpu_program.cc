@@ -217,11 +217,13 @@ void CpuProgram::PlanAttention() {
     }
   }
   // The longest first, so that no thread is left with a long one at the end.
-  std::stable_sort(attention_work_.begin(), attention_work_.end(),
-                   [](const kernels::AttentionWork& a, const kernels::AttentionWork& b) {
-                     return int64_t{a.num_tokens} * (a.first_position + a.num_tokens) >
-                            int64_t{b.num_tokens} * (b.first_position + b.num_tokens);
-                   });
+  const auto cost = [](const kernels::AttentionWork& w) {
+    return int64_t{w.num_tokens} * (w.first_position + w.num_tokens);
+  };
+  std::sort(attention_work_.begin(), attention_work_.end(),
+            [&](const kernels::AttentionWork& a, const kernels::AttentionWork& b) {
+              return cost(a) != cost(b) ? cost(a) > cost(b) : a.token_begin < b.token_begin;
+            });
 }
 
 int64_t CpuProgram::WorkOfStep() const {

@@ -23,6 +23,11 @@ std::string SharedData() {
   return std::filesystem::is_directory(folder) ? folder : "";
 }
 
+std::string Prose22M() {
+  const std::string shared = SharedData();
+  return shared.empty() ? "" : shared + "/models/prose-22m";
+}
+
 std::unique_ptr<CpuDevice> MakeCpuDevice(int threads) {
   auto device = CpuDevice::Create({.threads = threads});
   CHECK(device.ok()) << device.status();

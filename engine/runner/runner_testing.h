@@ -17,6 +17,8 @@ std::string CarriedModel(const std::string& name);
 // Folder of the data that the repository does not carry: $BATON_SHARED_DATA, by default
 // ../shared/data. Empty if there is none: tests that need it are skipped.
 std::string SharedData();
+// The model of 22 million parameters, too large for the repository. Empty without SharedData().
+std::string Prose22M();
 
 // Both end the process when they fail: tests that expect errors call the product's functions.
 std::unique_ptr<CpuDevice> MakeCpuDevice(int threads);

@@ -40,7 +40,7 @@ std::vector<float> RandomFloats(size_t n, uint32_t seed, float deviation = 1) {
 class Sequence {
  public:
   Sequence(const Shape& shape, int32_t context, int32_t block_tokens_log2)
-      : shape_(shape), context_(context), log2_(block_tokens_log2) {
+      : shape_(shape), log2_(block_tokens_log2) {
     const int32_t block_tokens = 1 << log2_;
     const int32_t blocks = (context + block_tokens - 1) / block_tokens;
     table_.resize(static_cast<size_t>(blocks));
@@ -119,7 +119,6 @@ class Sequence {
   }
 
   Shape shape_;
-  int32_t context_;
   int32_t log2_;
   int64_t head_stride_ = 0;
   int64_t block_stride_ = 0;

@@ -142,7 +142,7 @@ TEST(Linear, EqualsTheReferenceBitForBitForEveryTypeShapeAndTiling) {
                                    {172, 64},
                                    {100, 257},
                                    {256, 512}}) {
-          if (rows > 13 && n * k > 20000 && type != WeightType::kBF16) continue;
+          if (rows * n * k > 3'000'000) continue;  // Seconds under a sanitizer.
           Instance instance({rows, n, k, type, gated, n != 16});
           const std::vector<float> expected = instance.Reference();
           EXPECT_EQ(instance.Tiled(96, 8), expected) << rows << " " << n << " " << k;

@@ -44,8 +44,13 @@ void SampleRowRef(const float* logits, int32_t vocab, const SampleParams& p, Sam
   if (!result->finite) return;
   std::vector<int32_t> order(static_cast<size_t>(vocab));
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+  // Likeliest first, the lower id of a tie first.
+  const auto sort_by = [&](const float* values) {
+    std::sort(order.begin(), order.end(), [values](int32_t a, int32_t b) {
+      return values[a] != values[b] ? values[a] > values[b] : a < b;
+    });
+  };
+  sort_by(logits);
   const float maximum = logits[order[0]];
   result->token = order[0];
   if (p.temperature >= kGreedyTemperature && p.top_k != 1) {
@@ -54,11 +59,7 @@ void SampleRowRef(const float* logits, int32_t vocab, const SampleParams& p, Sam
       z[static_cast<size_t>(i)] = (logits[i] - maximum) * (1.0f / p.temperature);
     }
     // Equal z of different logits (underflow, rounding) are ordered by id as well.
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-      const float za = z[static_cast<size_t>(a)];
-      const float zb = z[static_cast<size_t>(b)];
-      return za != zb ? za > zb : a < b;
-    });
+    sort_by(z.data());
     std::vector<int32_t> kept = Filter(p, z, order);
     std::sort(kept.begin(), kept.end());
     float best = -INFINITY;
@@ -72,9 +73,7 @@ void SampleRowRef(const float* logits, int32_t vocab, const SampleParams& p, Sam
     }
   }
   if (!p.logprobs && p.num_top_logprobs <= 0) return;
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  });
+  sort_by(logits);
   double sum = 0;
   for (int32_t i = 0; i < vocab; ++i) sum += std::exp(static_cast<double>(logits[i]) - maximum);
   const auto logprob = [&](int32_t token) {
