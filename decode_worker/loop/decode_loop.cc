@@ -223,7 +223,7 @@ void DecodeLoop::OnFailed(TransferId id, const absl::Status& status) {
   TransferEvent event;
   event.kind = TransferEvent::Kind::kFailed;
   event.id = id;
-  event.status = status;
+  event.status = worker::OwnCopy(status);
   inbox().Push(std::move(event));
 }
 

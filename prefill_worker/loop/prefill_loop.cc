@@ -209,7 +209,7 @@ void PrefillLoop::OnFailed(TransferId id, const absl::Status& status) {
   TransferEvent event;
   event.kind = TransferEvent::Kind::kFailed;
   event.id = id;
-  event.status = status;
+  event.status = worker::OwnCopy(status);
   inbox().Push(std::move(event));
 }
 
@@ -224,7 +224,7 @@ void PrefillLoop::OnPairFailed(const kvtransfer::PeerAddress& peer, const absl::
   TransferEvent event;
   event.kind = TransferEvent::Kind::kPairFailed;
   event.peer = peer;
-  event.status = status;
+  event.status = worker::OwnCopy(status);
   inbox().Push(std::move(event));
 }
 

@@ -308,7 +308,7 @@ void EngineLoopBase::SayEnd(const SequenceKey& key, EndReason reason, const absl
   SequenceEnd end;
   end.key = key;
   end.reason = reason;
-  end.status = status;
+  end.status = OwnCopy(status);
   end.retryable = absl::IsResourceExhausted(status);
   end.kv_bytes = kv_bytes;
   OutputOf(key.session).ends.push_back(std::move(end));
