@@ -8,7 +8,9 @@ target_include_directories(baton_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(baton_flags INTERFACE -Wall -Wextra -Werror -Wno-unused-parameter
                                              -ffp-contract=off)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  target_compile_options(baton_flags INTERFACE -Wthread-safety)
+  # Abseil comes compiled by g++ 12. Clang 18 and later mangle some of its constrained templates
+  # (absl::Cord from std::string) in a newer way, which that library does not have.
+  target_compile_options(baton_flags INTERFACE -Wthread-safety -fclang-abi-compat=17)
 endif()
 if(BATON_SANITIZER STREQUAL "asan")
   target_compile_options(baton_flags INTERFACE -fsanitize=address,undefined
