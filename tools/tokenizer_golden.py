@@ -119,7 +119,7 @@ class HuggingFace:
         # does not know them as special.
         odd = {i for i, t in self.tokenizer.get_added_tokens_decoder().items()
                if t.normalized and t.special and self.tokenizer.normalizer}
-        has_bytes = "<0x00>" in vocab
+        has_bytes = all(f"<0x{b:02X}>" in vocab for b in range(256))
         self.pieces = {
             "bytes": [vocab[f"<0x{b:02X}>"] for b in range(256)] if has_bytes else [],
             "plain": [i for t, i in vocab.items() if not byte_token(t) and i not in odd]}

@@ -123,6 +123,8 @@ std::vector<AddedTokenMatcher::Segment> AddedTokenMatcher::Split(absl::string_vi
       begin = std::max(begin - TrailingSpaceBytes(text.substr(0, begin)), done);
     }
     if (token.rstrip) end += LeadingSpaceBytes(text.substr(end));
+    // White space taken along is not looked at again. (The reference does, and may fail on it.)
+    at = end;
     if (done < begin) segments.push_back({{done, begin}, -1});
     segments.push_back({{begin, end}, token.id});
     done = end;

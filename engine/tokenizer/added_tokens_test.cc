@@ -68,6 +68,14 @@ TEST(AddedTokens, TakesWhiteSpaceAlong) {
             "[a]#1( \u3000<m>)[ b]#2(<r> \n)#1(<m>)[c]");
 }
 
+TEST(AddedTokens, DoesNotFindTokensInWhiteSpaceTakenAlong) {
+  Pattern right = Token(1, "<r>");
+  right.token.rstrip = true;
+  Pattern newline = Token(2, "\n");
+  newline.token.lstrip = true;
+  EXPECT_EQ(Split({right, newline}, "<r> \n a \n"), "#1(<r> \n )[a]#2( \n)");
+}
+
 TEST(AddedTokens, RefusesBadPatterns) {
   EXPECT_FALSE(AddedTokenMatcher::Build({Token(1, "")}).ok());
   EXPECT_FALSE(AddedTokenMatcher::Build({Token(1, "a"), Token(2, "a")}).ok());

@@ -102,6 +102,7 @@ void BpeModel::AddWords(const Spec& spec) {
       if (!bytes.has_value()) continue;  // no word in the alphabet can be equal to it
       word = *std::move(bytes);
     }
+    longest_word_bytes_ = std::max(longest_word_bytes_, word.size());
     bool direct = spec.ignore_merges;
     if (!direct && word.size() <= kDirectWordBytesMax) {
       AddSymbols(word, &scratch.symbols);

@@ -49,6 +49,12 @@ class BpeModel {
   // token. (With bytes missing, words are taken in the alphabet and those bytes are unknown.)
   bool takes_raw_bytes() const { return takes_raw_bytes_; }
 
+  // A lower bound on the tokens of a word, known without merging it: a long run can be refused
+  // before any work. 0 when characters may vanish.
+  size_t TokensAtLeast(size_t word_bytes) const {
+    return takes_raw_bytes_ ? (word_bytes + longest_word_bytes_ - 1) / longest_word_bytes_ : 0;
+  }
+
   // Appends the ids of `word`: raw bytes, or valid UTF-8, see takes_raw_bytes(). A special id comes
   // out only with `allow_special`; otherwise it is taken apart again into what it was merged from.
   // Characters without a token and without a fallback add nothing, as in the reference.
@@ -74,6 +80,7 @@ class BpeModel {
   bool byte_fallback_ = false;
   bool fuse_unk_ = false;
   bool cuts_at_spaces_ = false;
+  size_t longest_word_bytes_ = 1;  // of the vocabulary, in the form that Encode takes
   int32_t unk_id_ = -1;
   std::array<int32_t, 256> id_of_byte_{};   // raw bytes: their token; else <0xXX>; -1: none
   std::array<int32_t, 128> id_of_ascii_{};  // -1: none

@@ -16,25 +16,25 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
  public:
   TreeBuilder(const JsonLimits& limits, absl::string_view what) : limits_(limits), what_(what) {}
 
-  bool null() override { return Add(JsonValue{}); }
-  bool boolean(bool v) override { return Add(JsonValue{v}); }
-  bool number_integer(number_integer_t v) override { return Add(JsonValue{int64_t{v}}); }
+  bool null() override { return Add(JsonValue()); }
+  bool boolean(bool v) override { return Add(JsonValue(v)); }
+  bool number_integer(number_integer_t v) override { return Add(JsonValue(int64_t{v})); }
   bool number_unsigned(number_unsigned_t v) override {
     if (v > static_cast<number_unsigned_t>(std::numeric_limits<int64_t>::max())) {
       return Fail("an integer beyond 2^63 - 1");
     }
-    return Add(JsonValue{static_cast<int64_t>(v)});
+    return Add(JsonValue(static_cast<int64_t>(v)));
   }
   bool number_float(number_float_t v, const string_t&) override {
-    return Add(JsonValue{double{v}});
+    return Add(JsonValue(double{v}));
   }
-  bool string(string_t& v) override { return Add(JsonValue{std::move(v)}); }
+  bool string(string_t& v) override { return Add(JsonValue(std::move(v))); }
   bool binary(binary_t&) override { return Fail("binary data"); }
-  bool start_array(size_t) override { return Push(JsonValue{JsonValue::Array{}}); }
+  bool start_array(size_t) override { return Push(JsonValue(JsonValue::Array())); }
   bool end_array() override { return Pop(); }
-  bool start_object(size_t) override { return Push(JsonValue{JsonValue::Object{}}); }
+  bool start_object(size_t) override { return Push(JsonValue(JsonValue::Object())); }
   bool key(string_t& name) override {
-    std::get<JsonValue::Object>(stack_.back()->value).emplace_back(std::move(name), JsonValue{});
+    std::get<JsonValue::Object>(stack_.back()->value).push_back({std::move(name), JsonValue()});
     return true;
   }
   bool end_object() override {
@@ -69,7 +69,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
       array->push_back(std::move(value));
       return &array->back();
     }
-    JsonValue& slot = std::get<JsonValue::Object>(stack_.back()->value).back().second;
+    JsonValue& slot = std::get<JsonValue::Object>(stack_.back()->value).back().value;
     slot = std::move(value);
     return &slot;
   }
@@ -103,7 +103,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     absl::flat_hash_set<absl::string_view> seen;
     seen.reserve(object.size());
     for (const auto& member : object) {
-      if (!seen.insert(member.first).second) return Fail("an object has the same key twice");
+      if (!seen.insert(member.key).second) return Fail("an object has the same key twice");
     }
     return true;
   }
@@ -117,6 +117,20 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
 };
 
 }  // namespace
+
+JsonValue::JsonValue() = default;
+JsonValue::JsonValue(Variant v) : value(std::move(v)) {}
+JsonValue::JsonValue(JsonValue&&) noexcept = default;
+JsonValue& JsonValue::operator=(JsonValue&&) noexcept = default;
+JsonValue::~JsonValue() = default;
+
+bool JsonValue::is_null() const { return std::holds_alternative<std::monostate>(value); }
+const bool* JsonValue::as_bool() const { return std::get_if<bool>(&value); }
+const int64_t* JsonValue::as_int() const { return std::get_if<int64_t>(&value); }
+const double* JsonValue::as_double() const { return std::get_if<double>(&value); }
+const std::string* JsonValue::as_string() const { return std::get_if<std::string>(&value); }
+const JsonValue::Array* JsonValue::as_array() const { return std::get_if<Array>(&value); }
+const JsonValue::Object* JsonValue::as_object() const { return std::get_if<Object>(&value); }
 
 absl::StatusOr<JsonValue> ParseJson(absl::string_view text, absl::string_view what,
                                     const JsonLimits& limits) {
@@ -144,7 +158,7 @@ absl::Status JsonObjectReader::TypeError(absl::string_view key, absl::string_vie
 const JsonValue* JsonObjectReader::Find(absl::string_view key) {
   known_.insert(std::string(key));
   for (const auto& member : *object_) {
-    if (member.first == key) return member.second.is_null() ? nullptr : &member.second;
+    if (member.key == key) return member.value.is_null() ? nullptr : &member.value;
   }
   return nullptr;
 }
@@ -190,10 +204,10 @@ absl::StatusOr<const JsonValue::Array*> JsonObjectReader::Array(absl::string_vie
 
 absl::Status JsonObjectReader::Done() const {
   for (const auto& member : *object_) {
-    if (member.second.is_null() || known_.contains(member.first)) continue;
+    if (member.value.is_null() || known_.contains(member.key)) continue;
     // A key is text of the file: quoted with care, and not at any length.
     return absl::FailedPreconditionError(absl::StrCat(
-        path_, ": member '", absl::CHexEscape(absl::string_view(member.first).substr(0, 64)),
+        path_, ": member '", absl::CHexEscape(absl::string_view(member.key).substr(0, 64)),
         "' is not supported"));
   }
   return absl::OkStatus();

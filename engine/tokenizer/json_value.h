@@ -19,18 +19,34 @@
 
 namespace baton {
 
+struct JsonMember;
+
 struct JsonValue {
   using Array = std::vector<JsonValue>;
-  using Object = std::vector<std::pair<std::string, JsonValue>>;  // in the file's order
+  using Object = std::vector<JsonMember>;  // in the file's order
+  using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object>;
 
-  std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> value;
+  JsonValue();
+  explicit JsonValue(Variant v);
+  JsonValue(JsonValue&&) noexcept;
+  JsonValue& operator=(JsonValue&&) noexcept;
+  ~JsonValue();
 
-  bool is_null() const { return std::holds_alternative<std::monostate>(value); }
-  const bool* as_bool() const { return std::get_if<bool>(&value); }
-  const int64_t* as_int() const { return std::get_if<int64_t>(&value); }
-  const std::string* as_string() const { return std::get_if<std::string>(&value); }
-  const Array* as_array() const { return std::get_if<Array>(&value); }
-  const Object* as_object() const { return std::get_if<Object>(&value); }
+  bool is_null() const;
+  // The value of that type, or nullptr.
+  const bool* as_bool() const;
+  const int64_t* as_int() const;
+  const double* as_double() const;
+  const std::string* as_string() const;
+  const Array* as_array() const;
+  const Object* as_object() const;
+
+  Variant value;
+};
+
+struct JsonMember {
+  std::string key;
+  JsonValue value;
 };
 
 struct JsonLimits {

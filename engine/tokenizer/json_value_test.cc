@@ -14,14 +14,14 @@ bool Parses(const std::string& text) { return ParseJson(text, "f").ok(); }
 TEST(JsonValue, ReadsEveryKindOfValue) {
   const auto value = ParseJson(R"({"a":[1,-2,2.5,"x\u00e9",true,null],"b":{}})", "f");
   ASSERT_TRUE(value.ok()) << value.status();
-  const auto& a = *value->as_object()->at(0).second.as_array();
+  const auto& a = *value->as_object()->at(0).value.as_array();
   EXPECT_EQ(*a[0].as_int(), 1);
   EXPECT_EQ(*a[1].as_int(), -2);
-  EXPECT_EQ(std::get<double>(a[2].value), 2.5);
+  EXPECT_EQ(*a[2].as_double(), 2.5);
   EXPECT_EQ(*a[3].as_string(), "xé");
   EXPECT_TRUE(*a[4].as_bool());
   EXPECT_TRUE(a[5].is_null());
-  EXPECT_TRUE(value->as_object()->at(1).second.as_object()->empty());
+  EXPECT_TRUE(value->as_object()->at(1).value.as_object()->empty());
 }
 
 TEST(JsonValue, RefusesMalformedText) {

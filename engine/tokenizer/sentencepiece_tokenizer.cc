@@ -99,6 +99,7 @@ class SentencePieceTokenizer : public Tokenizer {
     bool byte_fallback = false;
     bool add_dummy_prefix = true;
     bool remove_extra_whitespaces = true;
+    size_t longest_piece_bytes = 1;
     std::array<int32_t, 256> id_of_byte{};
     AddedTokenMatcher control;       // looked for in the text as it is
     AddedTokenMatcher user_defined;  // looked for in the normalized text; never merged
@@ -194,6 +195,9 @@ absl::Status SentencePieceTokenizer::EncodeStretch(absl::string_view text, Run* 
       run->words.assign(1, part);
     }
     for (const absl::string_view word : run->words) {
+      // A long run is refused before any work; without byte fallback, unknown characters join.
+      const size_t at_least = parts_.byte_fallback ? word.size() / parts_.longest_piece_bytes : 0;
+      RETURN_IF_ERROR(CheckTokenCount(run->ids.size() + at_least, run->tokens_max));
       EncodeWord(word, run);
       RETURN_IF_ERROR(CheckTokenCount(run->ids.size(), run->tokens_max));
     }
@@ -325,6 +329,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> SentencePieceTokenizer::Create(
     const Piece& piece = model.pieces[i];
     AddedToken token;
     token.id = static_cast<int32_t>(i);
+    parts.longest_piece_bytes = std::max(parts.longest_piece_bytes, piece.text.size());
     if (piece.type == Type::kUserDefined) user_patterns.push_back({token, piece.text});
     if (piece.type == Type::kByte) {
       const char byte = ByteOfByteToken(piece.text).value_or('\0');

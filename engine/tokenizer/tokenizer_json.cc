@@ -104,6 +104,8 @@ absl::Status JsonTokenizer::EncodeNormalized(absl::string_view text, bool at_tex
   for (const TextSpan& span : tokens.words) {
     parts_.model.CutAtSpaces(all.substr(span.begin, span.size()), &run->words);
     for (const absl::string_view word : run->words) {
+      RETURN_IF_ERROR(CheckTokenCount(run->ids.size() + parts_.model.TokensAtLeast(word.size()),
+                                      run->tokens_max));
       parts_.model.Encode(word, run->options.parse_special, &run->scratch, &run->ids);
       RETURN_IF_ERROR(CheckTokenCount(run->ids.size(), run->tokens_max));
     }

@@ -92,7 +92,7 @@ absl::StatusOr<BpeModel::Spec> ReadModel(const JsonValue* value) {
   }
   const JsonValue* dropout = reader.Find("dropout");
   if (dropout != nullptr) {
-    const double* p = std::get_if<double>(&dropout->value);
+    const double* p = dropout->as_double();
     const int64_t* n = dropout->as_int();
     if (!(p != nullptr && *p == 0) && !(n != nullptr && *n == 0)) {
       return absl::FailedPreconditionError("model.dropout is not supported");

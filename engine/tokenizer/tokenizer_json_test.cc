@@ -177,6 +177,13 @@ TEST(JsonTokenizer, StopsAtTheTokenLimit) {
   }
   EXPECT_EQ(tokenizer->Encode(std::string((64 << 20) + 1, 'a'), {}).status().code(),
             absl::StatusCode::kInvalidArgument);
+  // The bound that is known before merging must not refuse what fits.
+  for (const char c : {'a', ' ', '.', '\n'}) {
+    const std::string run(3000, c);
+    const size_t run_count = tokenizer->Encode(run, {})->size();
+    EXPECT_TRUE(tokenizer->Encode(run, {.tokens_max = run_count}).ok());
+    EXPECT_FALSE(tokenizer->Encode(run, {.tokens_max = run_count - 1}).ok());
+  }
 }
 
 TEST(JsonTokenizer, ReadsLongRunsInUnderASecond) {

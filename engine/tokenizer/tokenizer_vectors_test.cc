@@ -56,7 +56,7 @@ class TokenizerVectors : public ::testing::Test {
     const std::string path = SharedDataPath(absl::StrCat("tokenizers/expected/", name));
     auto value = ParseJson(ReadFileOrEmpty(path), name);
     EXPECT_TRUE(value.ok()) << value.status();
-    return value.ok() ? *std::move(value) : JsonValue{};
+    return value.ok() ? *std::move(value) : JsonValue();
   }
 
   static void CheckText(const Tokenizer& tokenizer, const std::string& text, const Ids& want) {

@@ -45,21 +45,23 @@ absl::string_view Category(char32_t c) {
 // exchanging neighbours, which is quadratic: a text of a million marks would hold a thread for
 // minutes.
 void OrderCombiningMarks(std::vector<utf8proc_int32_t>* text) {
-  const auto combining_class = [](utf8proc_int32_t c) {
+  const auto combining_class = [](utf8proc_int32_t c) -> uint64_t {
     return c < 0x300 ? 0 : utf8proc_get_property(c)->combining_class;
   };
-  for (size_t i = 0; i < text->size();) {
-    if (combining_class((*text)[i]) == 0) {
-      ++i;
-      continue;
+  std::vector<uint64_t> run;  // class, position, code point: 8, 32 and 21 bits
+  for (size_t i = 0; i < text->size(); ++i) {
+    run.clear();
+    for (size_t end = i; end < text->size(); ++end) {
+      const auto c = static_cast<uint32_t>((*text)[end]);
+      const uint64_t mark_class = combining_class((*text)[end]);
+      if (mark_class == 0) break;
+      run.push_back((mark_class << 53) | (uint64_t{end - i} << 21) | c);
     }
-    size_t end = i + 1;
-    while (end < text->size() && combining_class((*text)[end]) != 0) ++end;
-    std::stable_sort(text->begin() + i, text->begin() + end,
-                     [&](utf8proc_int32_t a, utf8proc_int32_t b) {
-                       return combining_class(a) < combining_class(b);
-                     });
-    i = end;
+    std::sort(run.begin(), run.end());
+    for (size_t k = 0; k < run.size(); ++k) {
+      (*text)[i + k] = static_cast<utf8proc_int32_t>(run[k] & 0x1FFFFF);
+    }
+    i += run.size();  // the character behind the run is no mark
   }
 }
 
