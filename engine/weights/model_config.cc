@@ -91,16 +91,17 @@ absl::Status ParseArchitecture(const JsonFields& fields, ModelConfig* config) {
   } else if (!model_type.has_value()) {
     return fields.Unsupported("architectures", "is missing");
   }
-  if (model_type.value_or("llama") != "llama") {
-    return fields.Unsupported("model_type",
-                              absl::StrCat(QuoteForError(*model_type), " is not supported"));
+  const std::string type = model_type.value_or("llama");
+  if (type != "llama") {
+    return fields.Unsupported("model_type", absl::StrCat(QuoteForError(type), " is not supported"));
   }
   config->architecture = std::string(kLlama);
   ASSIGN_OR_RETURN(const auto activation, fields.String("hidden_act"));
   // Two names of x * sigmoid(x).
-  if (activation.value_or("silu") != "silu" && *activation != "swish") {
+  const std::string function = activation.value_or("silu");
+  if (function != "silu" && function != "swish") {
     return fields.Unsupported("hidden_act",
-                              absl::StrCat(QuoteForError(*activation), " is not supported"));
+                              absl::StrCat(QuoteForError(function), " is not supported"));
   }
   return absl::OkStatus();
 }

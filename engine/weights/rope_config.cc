@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -40,14 +41,15 @@ absl::Status CheckPartialRotary(const JsonFields& fields) {
 }
 
 absl::Status ParseLlama3(const JsonFields& rope, RopeScaling* scaling) {
-  for (const char* key : {"low_freq_factor", "high_freq_factor"}) {
-    if (rope.Find(key) == nullptr) return rope.Unsupported(key, "is missing");
+  for (const auto& [key, target] : {std::pair{"low_freq_factor", &scaling->low_freq_factor},
+                                    std::pair{"high_freq_factor", &scaling->high_freq_factor}}) {
+    ASSIGN_OR_RETURN(const auto value, rope.Number(key, kTiny, kFactorMax));
+    if (!value.has_value()) return rope.Unsupported(key, "is missing");
+    *target = *value;
   }
-  ASSIGN_OR_RETURN(const auto low, rope.Number("low_freq_factor", kTiny, kFactorMax));
-  ASSIGN_OR_RETURN(const auto high, rope.Number("high_freq_factor", kTiny, kFactorMax));
-  if (*low >= *high) return rope.Invalid("low_freq_factor", "is not below high_freq_factor");
-  scaling->low_freq_factor = *low;
-  scaling->high_freq_factor = *high;
+  if (scaling->low_freq_factor >= scaling->high_freq_factor) {
+    return rope.Invalid("low_freq_factor", "is not below high_freq_factor");
+  }
   return absl::OkStatus();
 }
 
@@ -55,8 +57,8 @@ absl::Status ParseYarn(const JsonFields& rope, RopeScaling* scaling) {
   ASSIGN_OR_RETURN(const auto fast, rope.Number("beta_fast", 0, kFactorMax));
   ASSIGN_OR_RETURN(const auto slow, rope.Number("beta_slow", 0, kFactorMax));
   // transformers writes `get("beta_fast") or 32`: 0 means the default too.
-  if (fast.value_or(0) > 0) scaling->beta_fast = *fast;
-  if (slow.value_or(0) > 0) scaling->beta_slow = *slow;
+  if (const double value = fast.value_or(0); value > 0) scaling->beta_fast = value;
+  if (const double value = slow.value_or(0); value > 0) scaling->beta_slow = value;
   if (scaling->beta_fast < scaling->beta_slow) {
     return rope.Invalid("beta_fast", "is below beta_slow");
   }
