@@ -17,12 +17,18 @@ absl::Status ActiveTransfers::Add(TransferId id) {
         absl::StrCat("transfers_max (", count_max_, ") transfers are in use"));
   }
   transfers_.try_emplace(id);
+  PublishLevel();
   return absl::OkStatus();
 }
 
 void ActiveTransfers::Remove(TransferId id) {
   MutexLock lock(mutex_);
   transfers_.erase(id);
+  PublishLevel();
+}
+
+void ActiveTransfers::PublishLevel() {
+  if (level_ != nullptr) *level_ = transfers_.size();
 }
 
 ActiveTransfers::PushResult ActiveTransfers::Push(TransferId id, size_t num_ranges) {
@@ -49,11 +55,6 @@ bool ActiveTransfers::ShutDown() {
   const bool first = !shut_down_;
   shut_down_ = true;
   return first;
-}
-
-size_t ActiveTransfers::size() const {
-  MutexLock lock(mutex_);
-  return transfers_.size();
 }
 
 }  // namespace baton::kvtransfer

@@ -5,7 +5,9 @@
 #ifndef BATON_KVTRANSFER_ACTIVE_TRANSFERS_H_
 #define BATON_KVTRANSFER_ACTIVE_TRANSFERS_H_
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <unordered_map>
 
 #include "absl/status/status.h"
@@ -19,7 +21,9 @@ inline constexpr size_t kPushedRangesMax = size_t{1} << 20;
 
 class ActiveTransfers {
  public:
-  explicit ActiveTransfers(size_t count_max) : count_max_(count_max) {}
+  // `level`, if given, always holds the number of ids in use; it must outlive this.
+  explicit ActiveTransfers(size_t count_max, std::atomic<uint64_t>* level = nullptr)
+      : count_max_(count_max), level_(level) {}
 
   // ERRORS: Unavailable: shut down; AlreadyExists; ResourceExhausted: count_max are in use.
   absl::Status Add(TransferId id) EXCLUDES(mutex_);
@@ -32,7 +36,6 @@ class ActiveTransfers {
 
   // Refuses from now on; false if it was shut down before.
   bool ShutDown() EXCLUDES(mutex_);
-  size_t size() const EXCLUDES(mutex_);
 
  private:
   struct Pushed {
@@ -40,7 +43,10 @@ class ActiveTransfers {
     bool overflowed = false;
   };
 
+  void PublishLevel() REQUIRES(mutex_);
+
   const size_t count_max_;
+  std::atomic<uint64_t>* const level_;
   mutable Mutex mutex_;
   bool shut_down_ GUARDED_BY(mutex_) = false;
   std::unordered_map<TransferId, Pushed> transfers_ GUARDED_BY(mutex_);

@@ -40,17 +40,17 @@ void PairLink::Start() {
     });
   };
   handler.on_closed = [shared = shared_, core = core_](const absl::Status& status) {
-    core->Post([shared, status] { shared->callbacks.on_lost(status); });
+    // A copy that shares nothing with the link's thread (memory_link.cc says why).
+    core->Post([shared, own = absl::Status(status.code(), status.message())] {
+      shared->callbacks.on_lost(own);
+    });
   };
   link_->Start(std::move(handler));
 }
 
 void PairLink::Send(ControlMessage message) {
-  if (closed_ || link_->Send(std::move(message))) return;
-  core_->Post([shared = shared_] {
-    shared->callbacks.on_lost(
-        absl::UnavailableError("the control link is closed or its queue is full"));
-  });
+  // False means that the link has closed, and on_closed brings the reason.
+  if (!closed_) (void)link_->Send(std::move(message));
 }
 
 void PairLink::Close(const absl::Status& reason) {

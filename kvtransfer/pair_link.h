@@ -25,7 +25,7 @@ class PairLink {
  public:
   struct Callbacks {
     std::function<void(ControlMessage)> on_message;
-    // At least once after the link has ended; also when a Send failed or the peer was cut off.
+    // At least once after the link has ended or when the peer was cut off.
     std::function<void(const absl::Status&)> on_lost;
   };
 
@@ -35,7 +35,7 @@ class PairLink {
   ~PairLink();  // Closes.
 
   void Start();
-  // A failure arrives as on_lost; nothing is lost silently.
+  // A failure arrives as on_lost.
   void Send(ControlMessage message);
   void Close(const absl::Status& reason);
   // When the peer was last heard of (Start counts).

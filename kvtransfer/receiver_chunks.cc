@@ -147,20 +147,16 @@ void ReceiverCore::OnAbort(Pair* pair, const TransferAbort& message) {
   Grant();
 }
 
-uint32_t ReceiverCore::SlotShare() const {
-  uint32_t busy_pairs = 0;
-  for (const auto& [serial, pair] : pairs_) {
-    const bool busy =
-        pair->state == PairState::kOpen && (pair->slots_held > 0 || !pair->waiting.empty());
-    if (busy) ++busy_pairs;
-  }
-  const uint32_t usable = staging_.num_slots() - staging_.num_quarantined();
-  return std::max(1u, usable / std::max(1u, busy_pairs));
+bool ReceiverCore::MayTakeSlot(const Pair& pair) const {
+  // Pairs share the pool by dynamic thresholds (Choudhury and Hahne, 1998): a pair may hold at most
+  // twice what is free. Alone it gets two thirds, and a peer whose chunks stay cannot take the
+  // rest.
+  const uint32_t free = staging_.num_free();
+  return free > 0 && (pair.slots_held == 0 || pair.slots_held < 2 * free);
 }
 
 void ReceiverCore::Grant() {
-  // As on the other side, pairs take turns and none holds more than its share.
-  const uint32_t share = SlotShare();
+  // As on the other side, pairs take turns.
   bool progress = true;
   while (progress) {
     progress = false;
@@ -174,9 +170,9 @@ void ReceiverCore::Grant() {
     for (uint64_t serial : order) {
       Pair* pair = FindPair(serial);
       if (pair->state != PairState::kOpen || pair->waiting.empty()) continue;
-      if (pair->slots_held >= share) continue;
+      if (!MayTakeSlot(*pair)) continue;
       const std::optional<StagingSlotId> slot = staging_.Acquire();
-      if (!slot.has_value()) return;
+      CHECK(slot.has_value());
       const uint64_t sequence_number = pair->waiting.front();
       pair->waiting.pop_front();
       last_granted_pair_ = serial;

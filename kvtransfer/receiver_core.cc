@@ -175,7 +175,6 @@ void ReceiverCore::Shutdown(std::function<void()> drained) {
 void ReceiverCore::PublishLevels() {
   TransferCounters* counters = setup_.counters.get();
   if (counters == nullptr) return;
-  counters->transfers = active_->size();
   counters->pairs = pairs_.size();
   counters->staging_slots_free = staging_.num_free();
   counters->staging_slots_quarantined = staging_.num_quarantined();

@@ -137,7 +137,7 @@ class ReceiverCore {
   void DropChunk(Pair* pair, uint64_t sequence_number);
   void OnFinal(Pair* pair, const TransferFinal& message);
   void OnAbort(Pair* pair, const TransferAbort& message);
-  uint32_t SlotShare() const;
+  bool MayTakeSlot(const Pair& pair) const;
   void Grant();
   void Post(Pair* pair, uint64_t sequence_number, StagingSlotId slot);
   void OnReceived(uint64_t pair_serial, uint64_t sequence_number, const absl::Status& status);

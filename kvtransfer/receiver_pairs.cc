@@ -127,13 +127,10 @@ void ReceiverCore::OnLinkLost(uint64_t pair_serial, const absl::Status& status) 
 
 void ReceiverCore::FailPair(Pair* pair, const absl::Status& status) {
   if (pair->state == PairState::kClosing) return;
-  const bool had_hello = pair->state == PairState::kAccepting || pair->state == PairState::kOpen;
-  if (had_hello) {
-    const bool in_use = !pair->transfers.empty() || !pair->chunks.empty();
-    if (in_use) {
-      LogWarning("KV pair failed",
-                 {{"sender_instance", pair->sender_instance_id}, {"status", status.ToString()}});
-    }
+  // A pair that nothing uses may simply have been closed by P.
+  if (!pair->transfers.empty() || !pair->chunks.empty()) {
+    LogWarning("KV pair failed",
+               {{"sender_instance", pair->sender_instance_id}, {"status", status.ToString()}});
     if (setup_.counters != nullptr) ++setup_.counters->pairs_failed;
   }
   const std::set<TransferId> bound = pair->transfers;

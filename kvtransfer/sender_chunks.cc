@@ -34,21 +34,16 @@ void SenderCore::OnMessage(uint64_t pair_serial, ControlMessage message) {
   }
 }
 
-uint32_t SenderCore::SlotShare() const {
-  uint32_t busy_pairs = 0;
-  for (const auto& [serial, pair] : pairs_) {
-    const bool busy =
-        pair->state == PairState::kOpen && (pair->slots_held > 0 || !pair->turns.empty());
-    if (busy) ++busy_pairs;
-  }
-  const uint32_t usable = staging_.num_slots() - staging_.num_quarantined();
-  return std::max(1u, usable / std::max(1u, busy_pairs));
+bool SenderCore::MayTakeSlot(const Pair& pair) const {
+  // Pairs share the pool by dynamic thresholds (Choudhury and Hahne, 1998): a pair may hold at most
+  // twice what is free. Alone it gets two thirds, and a peer whose chunks stay cannot take the
+  // rest.
+  const uint32_t free = staging_.num_free();
+  return free > 0 && (pair.slots_held == 0 || pair.slots_held < 2 * free);
 }
 
 void SenderCore::Pump() {
-  // Pairs take turns, starting behind the one that was served last; none holds more than its share,
-  // so that a peer which does not take its chunks cannot starve the others.
-  const uint32_t share = SlotShare();
+  // Pairs take turns, starting behind the one that was served last.
   bool progress = true;
   while (progress) {
     progress = false;
@@ -64,21 +59,21 @@ void SenderCore::Pump() {
       if (pair->state != PairState::kOpen || pair->turns.empty()) continue;
       const TransferId next = pair->turns.front();
       const bool needs_slot = !Find(next)->pending.empty();
-      if (needs_slot && (staging_.num_free() == 0 || pair->slots_held >= share)) continue;
-      if (AnnounceNext(pair)) progress = true;
+      if (needs_slot && !MayTakeSlot(*pair)) continue;
+      AnnounceNext(pair);
+      progress = true;
       if (needs_slot) last_pumped_pair_ = serial;
     }
   }
 }
 
-bool SenderCore::AnnounceNext(Pair* pair) {
+void SenderCore::AnnounceNext(Pair* pair) {
   Transfer* transfer = Find(pair->turns.front());
   pair->turns.pop_front();
   transfer->queued = false;
   if (!transfer->pending.empty()) AnnounceChunk(pair, transfer);
   SendFinalIfDue(pair, transfer);
   if (!transfer->pending.empty()) QueueTurn(transfer, pair);
-  return true;
 }
 
 void SenderCore::AnnounceChunk(Pair* pair, Transfer* transfer) {

@@ -150,10 +150,7 @@ void SenderCore::End(Transfer* transfer, const std::string& tell_peer,
     std::erase(pair->turns, id);
     pair->transfers.erase(id);
     if (pair->transfers.empty()) pair->idle_since = now;
-    const bool answered = pair->state == PairState::kOpen || pair->state == PairState::kConnecting;
-    if (!tell_peer.empty() && answered) {
-      pair->link->Send(TransferAbort{id, tell_peer});
-    }
+    if (!tell_peer.empty()) TellAbort(pair, {id, tell_peer});
   }
   leases_.Remove(id);
   events_->Post(
@@ -164,6 +161,15 @@ void SenderCore::End(Transfer* transfer, const std::string& tell_peer,
       });
   transfers_.erase(id);
   PublishLevels();
+}
+
+void SenderCore::TellAbort(Pair* pair, TransferAbort message) {
+  if (pair->state == PairState::kOpen || pair->state == PairState::kConnecting) {
+    pair->link->Send(std::move(message));
+  } else if (pair->state != PairState::kClosing &&
+             pair->owed_aborts.size() < setup_.options.transfers_max) {
+    pair->owed_aborts.push_back(std::move(message));
+  }
 }
 
 void SenderCore::FailTransfer(Transfer* transfer, const absl::Status& status, bool tell_peer) {
@@ -222,7 +228,6 @@ void SenderCore::Shutdown(std::function<void()> drained) {
 void SenderCore::PublishLevels() {
   TransferCounters* counters = setup_.counters.get();
   if (counters == nullptr) return;
-  counters->transfers = active_->size();
   counters->leases = leases_.size();
   counters->pairs = pairs_.size();
   counters->staging_slots_free = staging_.num_free();

@@ -104,8 +104,9 @@ class SenderCore {
     uint64_t next_sequence_number = 0;
     std::map<uint64_t, Chunk> chunks;  // By sequence number.
     uint32_t slots_held = 0;
-    std::deque<TransferId> turns;    // Transfers with something to announce, round robin.
-    std::set<TransferId> transfers;  // Attached, leased ones included.
+    std::deque<TransferId> turns;            // Transfers with something to announce, round robin.
+    std::set<TransferId> transfers;          // Attached, leased ones included.
+    std::vector<TransferAbort> owed_aborts;  // To be said once D has said hello.
     bool unquiescent_reported = false;
   };
 
@@ -123,6 +124,8 @@ class SenderCore {
   // after `last_event` if there is one.
   void End(Transfer* transfer, const std::string& tell_peer,
            std::function<void(TransferSenderObserver*)> last_event);
+  // Now, or as soon as D listens: it need not wait for its own deadline.
+  void TellAbort(Pair* pair, TransferAbort message);
   void FailTransfer(Transfer* transfer, const absl::Status& status, bool tell_peer);
   void SweepTransfers(TimePoint now);
   void PublishLevels();
@@ -145,10 +148,10 @@ class SenderCore {
   // sender_chunks.cc: chunks and messages.
   void OnMessage(uint64_t pair_serial, ControlMessage message);
   void Pump();
-  bool AnnounceNext(Pair* pair);
+  void AnnounceNext(Pair* pair);
   void AnnounceChunk(Pair* pair, Transfer* transfer);
   void SendFinalIfDue(Pair* pair, Transfer* transfer);
-  uint32_t SlotShare() const;
+  bool MayTakeSlot(const Pair& pair) const;
   void OnGo(Pair* pair, uint64_t sequence_number);
   void OnSent(uint64_t pair_serial, uint64_t sequence_number, const absl::Status& status);
   void OnDone(Pair* pair, const ChunkDone& message);

@@ -82,6 +82,8 @@ void SenderCore::OnHello(Pair* pair, const ReceiverHello& hello) {
   }
   pair->chunk_bytes_max = std::min(hello.staging_slot_bytes, setup_.options.staging_slot_bytes);
   pair->state = PairState::kConnecting;
+  for (TransferAbort& abort : pair->owed_aborts) pair->link->Send(std::move(abort));
+  pair->owed_aborts.clear();
   const Duration limit = setup_.options.connect_limit;
   pair->state_deadline = SaturatingAdd(setup_.clock->Now(), 2 * limit);
   // Connecting blocks, so it has a thread of its own: an unreachable peer delays no other pair.
@@ -215,7 +217,7 @@ void SenderCore::TickPair(Pair* pair, TimePoint now) {
     return;
   }
   if (pair->state == PairState::kBackoff) {
-    if (pair->transfers.empty()) {
+    if (pair->transfers.empty() && pair->owed_aborts.empty()) {
       ClosePair(pair, absl::CancelledError("nothing to send any more"));
     } else if (pair->dial_at <= now) {
       Dial(pair);

@@ -9,21 +9,29 @@
 #include <filesystem>
 #include <functional>
 #include <system_error>
-#include <thread>
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 
 namespace baton::kvtransfer {
 
 // How long a test waits for what must happen.
 inline constexpr Duration kBound = std::chrono::seconds(20);
+// Lets about `duration` pass.
+inline void Pause(Duration duration) {
+  Mutex mutex;
+  CondVar never;
+  MutexLock lock(mutex);
+  never.WaitFor(mutex, duration);
+}
+
 // True as soon as `condition` is; false after `bound`.
 inline bool Eventually(const std::function<bool()>& condition, Duration bound = kBound) {
   const TimePoint end = SaturatingAdd(Clock::Real()->Now(), bound);
   while (!condition()) {
     if (Clock::Real()->Now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Pause(std::chrono::milliseconds(1));
   }
   return true;
 }

@@ -72,6 +72,7 @@ class RecordingObserver : public TransferSenderObserver, public TransferReceiver
   }
   void OnPairFailed(const PeerAddress& peer, const absl::Status& status) override {
     MutexLock lock(mutex_);
+    for (const auto& [id, e] : events_) failed_before_pair_ += e.quiescent == 0 ? e.failed : 0;
     pair_failures_.push_back(status);
   }
 
@@ -83,6 +84,11 @@ class RecordingObserver : public TransferSenderObserver, public TransferReceiver
   std::vector<absl::Status> pair_failures() const {
     MutexLock lock(mutex_);
     return pair_failures_;
+  }
+  // Transfers that had failed but were not quiescent when OnPairFailed came, summed over its calls.
+  int failed_before_pair() const {
+    MutexLock lock(mutex_);
+    return failed_before_pair_;
   }
   bool AwaitQuiescent(TransferId id) const {
     return Eventually([&] { return events(id).quiescent == 1; });
@@ -101,6 +107,7 @@ class RecordingObserver : public TransferSenderObserver, public TransferReceiver
   mutable Mutex mutex_;
   std::map<TransferId, TransferEvents> events_ GUARDED_BY(mutex_);
   std::vector<absl::Status> pair_failures_ GUARDED_BY(mutex_);
+  int failed_before_pair_ GUARDED_BY(mutex_) = 0;
 };
 
 // KV blocks with a pattern on P, and empty ones of the same sizes on D, each between guard bytes.
@@ -212,9 +219,14 @@ class TransferHarness {
   }
   void StartReceiver(uint64_t instance_id, std::map<std::string, std::string> layouts) {
     network_.StopListening(kTestAddress);
-    receiver_.reset();
+    if (receiver_ != nullptr) receiver_->Shutdown();
     receiver_ = MakeTransferReceiver(Setup(instance_id, std::move(layouts), receiver_counters_));
-    network_.Listen(kTestAddress, [receiver = receiver_.get()](std::shared_ptr<ControlLink> link) {
+    Listen();
+  }
+  // Again, after network().StopListening().
+  void Listen() {
+    // Shared, because the network may hand over a link to the old receiver while a new one starts.
+    network_.Listen(kTestAddress, [receiver = receiver_](std::shared_ptr<ControlLink> link) {
       receiver->AcceptLink(std::move(link));
     });
   }
@@ -237,6 +249,7 @@ class TransferHarness {
   RecordingObserver& at_sender() { return at_sender_; }
   RecordingObserver& at_receiver() { return at_receiver_; }
   MemoryNetwork& network() { return network_; }
+  Wire& wire() { return *wire_; }
   TransferCounters& sender_counters() { return *sender_counters_; }
   TransferCounters& receiver_counters() { return *receiver_counters_; }
   PeerAddress& peer() { return peer_; }
@@ -245,7 +258,7 @@ class TransferHarness {
     return unquiescent_;
   }
 
- private:
+  // For further senders and receivers over the same wire and network.
   TransferSetup Setup(uint64_t instance_id, std::map<std::string, std::string> layouts,
                       std::shared_ptr<TransferCounters> counters) {
     TransferSetup setup;
@@ -262,6 +275,7 @@ class TransferHarness {
     return setup;
   }
 
+ private:
   const TransferOptions options_;
   const Clock* const clock_;
   mutable Mutex mutex_;
@@ -274,7 +288,7 @@ class TransferHarness {
   MemoryNetwork network_;
   PeerAddress peer_{kTestAddress, kTestReceiverInstance};
   std::unique_ptr<TransferSender> sender_;
-  std::unique_ptr<LinkedTransferReceiver> receiver_;
+  std::shared_ptr<LinkedTransferReceiver> receiver_;
 };
 
 }  // namespace baton::kvtransfer

@@ -19,7 +19,8 @@ class TransferSenderImpl : public TransferSender {
  public:
   TransferSenderImpl(TransferSetup setup, ControlDialer* dialer)
       : setup_(std::move(setup)),
-        active_(setup_.options.transfers_max),
+        active_(setup_.options.transfers_max,
+                setup_.counters == nullptr ? nullptr : &setup_.counters->transfers),
         core_thread_(std::make_shared<WorkThread>()),
         core_(setup_, dialer, core_thread_, &events_, &active_),
         ticks_(setup_.options.poll_interval, [this] { PostTick(); }) {}

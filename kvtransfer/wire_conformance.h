@@ -215,7 +215,7 @@ TEST_P(WireConformanceTest, TakesSendsBeforeTheirReceivesArePosted) {
   const std::vector<std::byte> source = PatternBytes(1 << 20, 1);
   std::vector<std::byte> sink(source.size());
   pair.sender->PostSend(0, source, sent.Next());
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  Pause(std::chrono::milliseconds(20));
   EXPECT_EQ(received.size(), 0u);
   pair.receiver->PostReceive(0, absl::MakeSpan(sink), received.Next());
   ASSERT_TRUE(received.Await(1) && sent.Await(1));
@@ -340,13 +340,13 @@ TEST_P(WireConformanceTest, WritesNothingIntoAReceiveBufferAfterItsCompletion) {
     pair.receiver->PostReceive(1, absl::MakeSpan(sink), received.Next());
     pair.sender->PostSend(0, source, sent.Next());
     pair.sender->PostSend(1, source, sent.Next());
-    std::this_thread::sleep_for(std::chrono::microseconds(round * 300));
+    Pause(std::chrono::microseconds(round * 300));
     WireEnd* aborting = round % 2 == 0 ? pair.receiver.get() : pair.sender.get();
     aborting->Abort(absl::CancelledError("test"));
     ASSERT_TRUE(Eventually([&] { return pair.receiver->Quiescent(); }, kAbortBound));
     ASSERT_EQ(received.size(), 2u);
     std::fill(sink.begin(), sink.end(), std::byte{0xA5});
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    Pause(std::chrono::milliseconds(3));
     EXPECT_TRUE(
         std::all_of(sink.begin(), sink.end(), [](std::byte b) { return b == std::byte{0xA5}; }))
         << "round " << round;

@@ -130,7 +130,7 @@ TEST_F(FaultWireTest, FailsEveryKthOperation) {
 TEST_F(FaultWireTest, StallsUntilTheEndIsAborted) {
   ScopedFault fault(faults_, {.stall = true});
   Move(0, 100);
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  Pause(std::chrono::milliseconds(30));
   EXPECT_EQ(received_.size(), 0u);
   EXPECT_FALSE(receiver_->Quiescent());
   receiver_->Abort(absl::CancelledError("test"));

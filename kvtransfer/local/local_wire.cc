@@ -37,7 +37,9 @@ class MoverQueue {
     }
     ready_.Signal();
   }
-  // False when nothing came within `timeout`.
+  // Makes a waiting Pop return.
+  void Wake() { ready_.Signal(); }
+  // False when nothing came within `timeout`, or on Wake.
   bool Pop(Duration timeout, Item* item) EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (items_.empty()) ready_.WaitFor(mutex_, timeout);
@@ -111,13 +113,16 @@ class LocalWire : public Wire {
 
   absl::StatusOr<WireOffer> Offer(Duration limit, Accepted accepted) override {
     ASSIGN_OR_RETURN(std::string token, MintWireToken());
-    MutexLock lock(mutex_);
-    if (stopped_) return absl::UnavailableError("local wire: shut down");
-    if (offers_.size() >= kWireOffersMax) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("local wire: ", kWireOffersMax, " offers are open"));
+    {
+      MutexLock lock(mutex_);
+      if (stopped_) return absl::UnavailableError("local wire: shut down");
+      if (offers_.size() >= kWireOffersMax) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("local wire: ", kWireOffersMax, " offers are open"));
+      }
+      offers_[token] = {SaturatingAdd(Clock::Real()->Now(), limit), std::move(accepted)};
     }
-    offers_[token] = {SaturatingAdd(Clock::Real()->Now(), limit), std::move(accepted)};
+    mover_->Wake();
     return WireOffer{address_, token};
   }
 
@@ -174,8 +179,10 @@ class LocalWire : public Wire {
     return accepted;
   }
 
-  void ExpireOffers() EXCLUDES(mutex_) {
+  // True while offers are open.
+  bool ExpireOffers() EXCLUDES(mutex_) {
     std::vector<Accepted> expired;
+    bool open = false;
     {
       MutexLock lock(mutex_);
       const TimePoint now = Clock::Real()->Now();
@@ -187,18 +194,19 @@ class LocalWire : public Wire {
           ++it;
         }
       }
+      open = !offers_.empty();
     }
     for (Accepted& accepted : expired) {
       accepted(absl::DeadlineExceededError("local wire: nobody connected within the limit"));
     }
+    return open;
   }
 
   void Run() {
     for (;;) {
       MoverQueue::Item item;
-      const bool got = mover_->Pop(std::chrono::milliseconds(20), &item);
-      ExpireOffers();
-      if (!got) continue;
+      const Duration wait = std::chrono::milliseconds(ExpireOffers() ? 20 : 1000);
+      if (!mover_->Pop(wait, &item)) continue;
       if (item.channel != nullptr) {
         item.channel->Move();
       } else if (item.accepted) {
