@@ -307,8 +307,8 @@ void SessionService::Shutdown() {
     stopping_ = true;
   }
   stop_changed_.SignalAll();
-  // OK: what is queued, the last tokens of a drain, still reaches the router. A router that does not
-  // read is cut off by the server's own shutdown.
+  // OK: what is queued, the last tokens of a drain, still reaches the router. A router that does
+  // not read is cut off by the server's own shutdown.
   for (const auto& session : Sessions()) session->Close(absl::OkStatus());
   if (ticker_.joinable()) ticker_.join();
 }

@@ -1,5 +1,5 @@
-// CHECK: a programmer's error ends the process with file, line, condition and values. Never used for
-// input, memory, network or files. DCHECK is the same in debug and sanitizer builds only.
+// CHECK: a programmer's error ends the process with file, line, condition and values. Never used
+// for input, memory, network or files. DCHECK is the same in debug and sanitizer builds only.
 #ifndef BATON_COMMON_BASE_CHECK_H_
 #define BATON_COMMON_BASE_CHECK_H_
 
@@ -20,9 +20,9 @@ class CheckFailure {
 
 }  // namespace baton::internal
 
-#define CHECK(condition)       \
-  if (condition) [[likely]] {  \
-  } else                       \
+#define CHECK(condition)      \
+  if (condition) [[likely]] { \
+  } else                      \
     ::baton::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
 
 #define BATON_CHECK_OP(a, op, b) CHECK((a)op(b)) << "(" << (a) << " vs " << (b) << ") "

@@ -1,6 +1,7 @@
 // The only lock of the project: std::mutex with clang's thread-safety annotations. (absl::Mutex is
 // reported as a race by ThreadSanitizer in Debian's build of Abseil; std::mutex is understood.)
-// Condition waits always take a deadline or a stop condition of their own: there is no untimed Wait.
+// Condition waits always take a deadline or a stop condition of their own: there is no untimed
+// Wait.
 #ifndef BATON_COMMON_BASE_MUTEX_H_
 #define BATON_COMMON_BASE_MUTEX_H_
 

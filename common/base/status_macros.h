@@ -1,5 +1,5 @@
-// RETURN_IF_ERROR and ASSIGN_OR_RETURN: the only two control-flow macros of the project. Add context
-// once per layer with Annotate(); log once, at the edge.
+// RETURN_IF_ERROR and ASSIGN_OR_RETURN: the only two control-flow macros of the project. Add
+// context once per layer with Annotate(); log once, at the edge.
 #ifndef BATON_COMMON_BASE_STATUS_MACROS_H_
 #define BATON_COMMON_BASE_STATUS_MACROS_H_
 
@@ -20,10 +20,10 @@ inline absl::Status Annotate(const absl::Status& status, absl::string_view conte
 
 }  // namespace baton
 
-#define RETURN_IF_ERROR(expr)                                  \
-  do {                                                         \
-    ::absl::Status baton_status_ = (expr);                     \
-    if (!baton_status_.ok()) return baton_status_;             \
+#define RETURN_IF_ERROR(expr)                      \
+  do {                                             \
+    ::absl::Status baton_status_ = (expr);         \
+    if (!baton_status_.ok()) return baton_status_; \
   } while (false)
 
 #define BATON_CONCAT_INNER(a, b) a##b
@@ -31,8 +31,8 @@ inline absl::Status Annotate(const absl::Status& status, absl::string_view conte
 
 #define ASSIGN_OR_RETURN(lhs, expr) \
   ASSIGN_OR_RETURN_IMPL(BATON_CONCAT(baton_statusor_, __LINE__), lhs, expr)
-#define ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr)  \
-  auto tmp = (expr);                           \
+#define ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr)    \
+  auto tmp = (expr);                             \
   if (!tmp.ok()) return std::move(tmp).status(); \
   lhs = *std::move(tmp)
 

@@ -86,7 +86,7 @@ absl::Status DecodeLoop::Expect(const worker::StartSequence& start, SequenceId i
   }
   const TimePoint deadline =
       std::min(start.deadline, SaturatingAdd(Now(), options().limits.transfer_limit));
-  const absl::Status status =
+  absl::Status status =
       receiver_->Expect(start.transfer_id, start.model, std::move(destinations), deadline, this);
   if (!status.ok()) return status;
   pool().AddWire(transfer.wired, start.transfer_id.value);
@@ -234,7 +234,7 @@ void DecodeLoop::OnQuiescent(TransferId id) {
   inbox().Push(std::move(event));
 }
 
-std::unique_ptr<worker::EngineLoop> MakeDecodeLoop(DecodeLoopOptions options) {
+std::unique_ptr<worker::EngineLoop> MakeDecodeLoop(const DecodeLoopOptions& options) {
   auto loop = std::make_unique<DecodeLoop>(options);
   loop->StartThread();
   return loop;

@@ -22,7 +22,7 @@ struct DecodeLoopOptions {
 // Starts the loop's thread. The loop is the observer of its transfers: it must be destroyed only
 // when idle() is true or after receiver->Shutdown(). REQUIRES: executor, sink and KV memory are
 // set; num_blocks > 0; block_tokens > 0.
-std::unique_ptr<worker::EngineLoop> MakeDecodeLoop(DecodeLoopOptions options);
+std::unique_ptr<worker::EngineLoop> MakeDecodeLoop(const DecodeLoopOptions& options);
 
 }  // namespace baton::decode_worker
 

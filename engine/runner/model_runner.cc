@@ -5,7 +5,6 @@
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
-#include "kernels/sampling/sampling.h"
 
 namespace baton {
 namespace {

@@ -29,8 +29,8 @@ inline constexpr int kStepsInFlightMax = 2;
 struct SequenceStep {
   int32_t start_position = 0;
   // Ids of the tokens to compute, [num_tokens]. When from_previous_step is set, num_tokens is 1 and
-  // the id is not read: it is the sample numbered `previous_sample` of the step executed just before
-  // this one (counted over its sequences with `sample`, in order).
+  // the id is not read: it is the sample numbered `previous_sample` of the step executed just
+  // before this one (counted over its sequences with `sample`, in order).
   std::vector<int32_t> token_ids = {};
   bool from_previous_step = false;
   int32_t previous_sample = 0;
@@ -82,14 +82,14 @@ class StepExecutor {
 
   virtual const StepLimits& limits() const = 0;
 
-  // Starts a step. ERRORS: Internal or Unavailable when the device is lost; then nothing was started
-  // and every later call fails as well.
-  // REQUIRES: within limits(); fewer than kStepsInFlightMax tickets outstanding.
+  // Starts a step. ERRORS: Internal or Unavailable when the device is lost; then nothing was
+  // started and every later call fails as well. REQUIRES: within limits(); fewer than
+  // kStepsInFlightMax tickets outstanding.
   virtual absl::StatusOr<StepTicket> Execute(const StepBatch& batch) = 0;
 
-  // Waits up to `timeout` for the oldest outstanding ticket. ERRORS: DeadlineExceeded: not ready yet,
-  // call again; anything else: the step failed and none of its tokens may be used.
-  // REQUIRES: `ticket` is the oldest outstanding.
+  // Waits up to `timeout` for the oldest outstanding ticket. ERRORS: DeadlineExceeded: not ready
+  // yet, call again; anything else: the step failed and none of its tokens may be used. REQUIRES:
+  // `ticket` is the oldest outstanding.
   virtual absl::StatusOr<StepResult> Wait(StepTicket ticket, Duration timeout) = 0;
 };
 

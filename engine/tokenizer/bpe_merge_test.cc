@@ -1,7 +1,7 @@
 // Goal: merging follows rank, then position, for short and long words alike, and stays n log n.
 // Method: against a plain loop that rescans the word after every merge.
 #include "engine/tokenizer/bpe_merge.h"
-#include "engine/tokenizer/tokenizer_test_util.h"
+#include "engine/tokenizer/tokenizer_testing.h"
 
 #include <gtest/gtest.h>
 

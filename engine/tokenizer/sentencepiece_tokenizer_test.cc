@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/tokenizer/sentencepiece_model.pb.h"
-#include "engine/tokenizer/tokenizer_test_util.h"
+#include "engine/tokenizer/tokenizer_testing.h"
 
 namespace baton {
 namespace {

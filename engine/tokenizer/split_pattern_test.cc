@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/tokenizer/oniguruma_pattern.h"
-#include "engine/tokenizer/tokenizer_test_util.h"
+#include "engine/tokenizer/tokenizer_testing.h"
 #include "engine/tokenizer/unicode.h"
 
 namespace baton {

@@ -1,4 +1,4 @@
-#include "engine/tokenizer/tokenizer_test_util.h"
+#include "engine/tokenizer/tokenizer_testing.h"
 
 #include <gtest/gtest.h>
 #include <time.h>

@@ -1,6 +1,6 @@
 // Helpers of this folder's tests.
-#ifndef BATON_ENGINE_TOKENIZER_TOKENIZER_TEST_UTIL_H_
-#define BATON_ENGINE_TOKENIZER_TOKENIZER_TEST_UTIL_H_
+#ifndef BATON_ENGINE_TOKENIZER_TOKENIZER_TESTING_H_
+#define BATON_ENGINE_TOKENIZER_TOKENIZER_TESTING_H_
 
 #include <cstdint>
 #include <memory>
@@ -48,4 +48,4 @@ std::string Qwen2JsonFromTiktoken(absl::string_view tiktoken);
 
 }  // namespace baton::testing
 
-#endif  // BATON_ENGINE_TOKENIZER_TOKENIZER_TEST_UTIL_H_
+#endif  // BATON_ENGINE_TOKENIZER_TOKENIZER_TESTING_H_

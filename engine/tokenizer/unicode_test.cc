@@ -1,7 +1,7 @@
 // Goal: UTF-8 is checked as Unicode's table 3-7 says, and the properties hold where versions of
 // Unicode and the definitions of different libraries differ.
 #include "engine/tokenizer/unicode.h"
-#include "engine/tokenizer/tokenizer_test_util.h"
+#include "engine/tokenizer/tokenizer_testing.h"
 
 #include <gtest/gtest.h>
 

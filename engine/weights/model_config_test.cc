@@ -177,11 +177,11 @@ TEST(ModelConfig, ReadsSamplingDefaults) {
                         "repetition_penalty":1.1,"transformers_version":"5.17.0"})")
           .sampling;
   EXPECT_EQ(sampling.do_sample, true);
-  EXPECT_FLOAT_EQ(sampling.temperature.value(), 0.6f);
+  EXPECT_FLOAT_EQ(sampling.temperature.value_or(-1), 0.6f);
   EXPECT_EQ(sampling.top_k, 50);
-  EXPECT_FLOAT_EQ(sampling.top_p.value(), 0.9f);
-  EXPECT_FLOAT_EQ(sampling.min_p.value(), 0.05f);
-  EXPECT_FLOAT_EQ(sampling.repetition_penalty.value(), 1.1f);
+  EXPECT_FLOAT_EQ(sampling.top_p.value_or(-1), 0.9f);
+  EXPECT_FLOAT_EQ(sampling.min_p.value_or(-1), 0.05f);
+  EXPECT_FLOAT_EQ(sampling.repetition_penalty.value_or(-1), 1.1f);
   EXPECT_EQ(MustParse({}, "{}").sampling.temperature, std::nullopt);
   for (const char* wrong :
        {R"({"temperature":-1})", R"({"temperature":"hot"})", R"({"top_p":0})", R"({"top_p":1.5})",

@@ -17,7 +17,7 @@ void Embed(const EmbedParams& p, int64_t row_begin, int64_t row_end) {
       std::fill(out, out + p.k, std::numeric_limits<float>::quiet_NaN());
       continue;
     }
-    const int64_t first = PanelOfRow(id, false, 0) * kPanelRows * p.k + id % kPanelRows;
+    const int64_t first = PanelOfRow(id, false, 0) * kPanelRows * p.k + LaneOfRow(id, p.type);
     if (p.type == WeightType::kF32) {
       const float* w = static_cast<const float*>(p.packed) + first;
       for (int64_t i = 0; i < p.k; ++i) out[i] = w[i * kPanelRows];

@@ -45,6 +45,12 @@ constexpr int64_t PanelOfRow(int64_t row, bool gated, int part) {
   return gated ? row / kPanelRows * 2 + part : row / kPanelRows;
 }
 
+// Position of a row within the 16 of its panel.
+constexpr int64_t LaneOfRow(int64_t row, WeightType type) {
+  const int64_t r = row % kPanelRows;
+  return type == WeightType::kBF16 ? r % 8 * 2 + r / 8 : r;
+}
+
 // Copies rows [0, num_rows) of a row-major matrix [num_rows, k] to packed rows first_row... of
 // `part`. The packed memory must have been zeroed. Types may differ only if `to` is kF32.
 void PackLinearRows(const void* rows, WeightType from, int64_t num_rows, int64_t k,
@@ -68,9 +74,11 @@ void LinearRef(const LinearParams& p, int64_t row_begin, int64_t row_end, int64_
 
 // Floats of scratch of one thread, aligned to 64 bytes.
 constexpr size_t LinearScratchFloats() {
-  constexpr size_t kDepth = 256;
-  return static_cast<size_t>(kLinearTilePanelsMax * kPanelRows) *
-         (kDepth + static_cast<size_t>(kLinearTileRowsMax));
+  constexpr auto kDepth = size_t{256};
+  constexpr auto kColumns = static_cast<size_t>(kLinearTilePanelsMax * kPanelRows);
+  constexpr auto kRows = static_cast<size_t>(kLinearTileRowsMax);
+  // Accumulators, weights and inputs of one slice along k.
+  return kRows * kColumns + kDepth * kColumns + kRows * kDepth;
 }
 
 // The same, for one tile. REQUIRES: at most kLinearTilePanelsMax panels (gated: from an even panel,

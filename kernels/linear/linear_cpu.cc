@@ -12,6 +12,8 @@ namespace {
 
 constexpr int64_t kDepth = 256;
 constexpr int64_t kRows = 6;
+// Slice along k for few rows: 6 rows of it fit the first-level cache beside the weights.
+constexpr int64_t kFewRowsDepth = 1024;
 
 struct Pair {
   VecF32 low;   // Outputs 0-7 of a panel.
@@ -25,12 +27,12 @@ HWY_INLINE Pair LoadWeights(const void* base, int64_t index) {
     const float* p = static_cast<const float*>(base) + index;
     return {hn::Load(d, p), hn::Load(d, p + kLanes)};
   } else if constexpr (kType == WeightType::kBF16) {
-    const hn::FixedTag<uint16_t, 8> d16;
+    // A bfloat16 is the upper half of a float32.
+    const hn::FixedTag<uint16_t, 16> d16;
     const U32 d32;
-    const uint16_t* p = static_cast<const uint16_t*>(base) + index;
-    const auto low = hn::PromoteTo(d32, hn::Load(d16, p));
-    const auto high = hn::PromoteTo(d32, hn::Load(d16, p + kLanes));
-    return {hn::BitCast(d, hn::ShiftLeft<16>(low)), hn::BitCast(d, hn::ShiftLeft<16>(high))};
+    const auto both = hn::BitCast(d32, hn::Load(d16, static_cast<const uint16_t*>(base) + index));
+    return {hn::BitCast(d, hn::ShiftLeft<16>(both)),
+            hn::BitCast(d, hn::And(both, hn::Set(d32, 0xFFFF0000u)))};
   } else {
     const hn::FixedTag<hwy::float16_t, 8> d16;
     const auto* p = static_cast<const hwy::float16_t*>(base) + index;
@@ -53,6 +55,7 @@ HWY_INLINE void MultiplyTile(const float* x, int64_t x_stride, const void* weigh
       high[r][q] = hn::Load(d, c + r * c_stride + q * kPanelRows + 8);
     }
   }
+  HWY_UNROLL(4)
   for (int64_t i = 0; i < depth; ++i) {
     HWY_UNROLL(6)
     for (int q = 0; q < kP; ++q) {
@@ -128,27 +131,52 @@ void ConvertPanel(const void* weights, int64_t depth, float* out) {
   }
 }
 
+// Columns [k0, k0 + depth) of x [rows, k], to rows of kDepth. Rows of x may be a power of two
+// apart, and six of them would then compete for the same sets of the first-level cache.
+void CopySlice(const float* x, int64_t rows, int64_t k, int64_t k0, int64_t depth, float* out) {
+  const F32 d;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* from = x + r * k + k0;
+    float* to = out + r * kDepth;
+    int64_t i = 0;
+    for (; i + 8 <= depth; i += 8) hn::Store(hn::LoadU(d, from + i), d, to + i);
+    for (; i < depth; ++i) to[i] = from[i];
+  }
+}
+
+struct Scratch {
+  float* c;        // [rows][c_stride]
+  float* weights;  // [panels][kDepth][16]
+  float* x;        // [rows][kDepth]
+};
+constexpr int64_t kStride = kLinearTilePanelsMax * kPanelRows;
+
 // c += x[rows, k] times `num_panels` panels from `weights` on.
 template <WeightType kType>
 void Multiply(const LinearParams& p, const float* x, int64_t rows, const void* weights,
-              int64_t num_panels, float* c, int64_t c_stride, float* slice) {
+              int64_t num_panels, const Scratch& s) {
   const int64_t panel_stride = p.k * kPanelRows;
-  if (rows <= kRows) {
-    MultiplyFewRows<kType>(x, rows, p.k, weights, num_panels, panel_stride, p.k, c, c_stride);
-    return;
-  }
   const auto* base = static_cast<const char*>(weights);
   const auto element_bytes = static_cast<int64_t>(WeightTypeBytes(kType));
+  if (rows <= kRows) {
+    for (int64_t k0 = 0; k0 < p.k; k0 += kFewRowsDepth) {
+      const int64_t depth = p.k - k0 < kFewRowsDepth ? p.k - k0 : kFewRowsDepth;
+      MultiplyFewRows<kType>(x + k0, rows, p.k, base + k0 * kPanelRows * element_bytes, num_panels,
+                             panel_stride, depth, s.c, kStride);
+    }
+    return;
+  }
   for (int64_t k0 = 0; k0 < p.k; k0 += kDepth) {
     const int64_t depth = p.k - k0 < kDepth ? p.k - k0 : kDepth;
     for (int64_t q = 0; q < num_panels; ++q) {
       ConvertPanel<kType>(base + (q * panel_stride + k0 * kPanelRows) * element_bytes, depth,
-                          slice + q * kDepth * kPanelRows);
+                          s.weights + q * kDepth * kPanelRows);
     }
+    CopySlice(x, rows, p.k, k0, depth, s.x);
     for (int64_t r = 0; r < rows; r += kRows) {
       const int64_t n = rows - r < kRows ? rows - r : kRows;
-      MultiplyFewRows<WeightType::kF32>(x + r * p.k + k0, n, p.k, slice, num_panels,
-                                        kDepth * kPanelRows, depth, c + r * c_stride, c_stride);
+      MultiplyFewRows<WeightType::kF32>(s.x + r * kDepth, n, kDepth, s.weights, num_panels,
+                                        kDepth * kPanelRows, depth, s.c + r * kStride, kStride);
     }
   }
 }
@@ -192,26 +220,26 @@ void LinearCpu(const LinearParams& p, int64_t row_begin, int64_t row_end, int64_
   const int64_t rows = row_end - row_begin;
   const int64_t num_panels = panel_end - panel_begin;
   if (rows <= 0 || num_panels <= 0) return;
-  const int64_t c_stride = kLinearTilePanelsMax * kPanelRows;
-  float* c = scratch;
-  float* slice = scratch + kLinearTileRowsMax * c_stride;
+  const Scratch s = {.c = scratch,
+                     .weights = scratch + kLinearTileRowsMax * kStride,
+                     .x = scratch + (kLinearTileRowsMax + kDepth) * kStride};
   const float* x = p.x + row_begin * p.k;
   const void* weights =
       static_cast<const char*>(p.packed) +
       panel_begin * p.k * kPanelRows * static_cast<int64_t>(WeightTypeBytes(p.type));
-  Initialise(p, rows, panel_begin, num_panels, c, c_stride);
+  Initialise(p, rows, panel_begin, num_panels, s.c, kStride);
   switch (p.type) {
     case WeightType::kF32:
-      Multiply<WeightType::kF32>(p, x, rows, weights, num_panels, c, c_stride, slice);
+      Multiply<WeightType::kF32>(p, x, rows, weights, num_panels, s);
       break;
     case WeightType::kF16:
-      Multiply<WeightType::kF16>(p, x, rows, weights, num_panels, c, c_stride, slice);
+      Multiply<WeightType::kF16>(p, x, rows, weights, num_panels, s);
       break;
     case WeightType::kBF16:
-      Multiply<WeightType::kBF16>(p, x, rows, weights, num_panels, c, c_stride, slice);
+      Multiply<WeightType::kBF16>(p, x, rows, weights, num_panels, s);
       break;
   }
-  StoreTile(p, row_begin, rows, panel_begin, num_panels, c, c_stride);
+  StoreTile(p, row_begin, rows, panel_begin, num_panels, s.c, kStride);
 }
 
 }  // namespace baton::kernels

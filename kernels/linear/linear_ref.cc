@@ -19,7 +19,8 @@ float LoadWeight(const void* base, WeightType type, int64_t index) {
 float Chain(const LinearParams& p, const float* x, int64_t panel, int64_t lane) {
   float acc = p.bias == nullptr ? 0.0f : p.bias[panel * kPanelRows + lane];
   for (int64_t i = 0; i < p.k; ++i) {
-    acc = std::fma(x[i], LoadWeight(p.packed, p.type, (panel * p.k + i) * kPanelRows + lane), acc);
+    const int64_t at = (panel * p.k + i) * kPanelRows + LaneOfRow(lane, p.type);
+    acc = std::fma(x[i], LoadWeight(p.packed, p.type, at), acc);
   }
   return acc;
 }
@@ -31,7 +32,7 @@ void PackLinearRows(const void* rows, WeightType from, int64_t num_rows, int64_t
   CHECK(from == to || to == WeightType::kF32);
   for (int64_t r = 0; r < num_rows; ++r) {
     const int64_t row = first_row + r;
-    const int64_t first = PanelOfRow(row, gated, part) * kPanelRows * k + row % kPanelRows;
+    const int64_t first = PanelOfRow(row, gated, part) * kPanelRows * k + LaneOfRow(row, to);
     if (to == WeightType::kF32) {
       auto* out = static_cast<float*>(packed) + first;
       for (int64_t i = 0; i < k; ++i) out[i * kPanelRows] = LoadWeight(rows, from, r * k + i);

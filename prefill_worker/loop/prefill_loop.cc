@@ -228,7 +228,7 @@ void PrefillLoop::OnPairFailed(const kvtransfer::PeerAddress& peer, const absl::
   inbox().Push(std::move(event));
 }
 
-std::unique_ptr<worker::EngineLoop> MakePrefillLoop(PrefillLoopOptions options) {
+std::unique_ptr<worker::EngineLoop> MakePrefillLoop(const PrefillLoopOptions& options) {
   auto loop = std::make_unique<PrefillLoop>(options);
   loop->StartThread();
   return loop;

@@ -21,7 +21,7 @@ struct PrefillLoopOptions {
 // Starts the loop's thread. The loop is the observer of its transfers: it must be destroyed only
 // when idle() is true or after sender->Shutdown(). REQUIRES: executor, sink and KV memory are set;
 // num_blocks > 0; block_tokens > 0.
-std::unique_ptr<worker::EngineLoop> MakePrefillLoop(PrefillLoopOptions options);
+std::unique_ptr<worker::EngineLoop> MakePrefillLoop(const PrefillLoopOptions& options);
 
 }  // namespace baton::prefill_worker
 
