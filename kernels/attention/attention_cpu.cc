@@ -195,13 +195,29 @@ void ScoreAllRows(const AttentionParams& p, const AttentionWork& work, const Scr
   }
 }
 
+const float* KeysOfTile(const AttentionParams& p, const AttentionWork& work, int32_t tile) {
+  return p.kv.Key(work.block_table[tile >> p.kv.block_tokens_log2], work.kv_head,
+                  tile & ((1 << p.kv.block_tokens_log2) - 1));
+}
+
+// A tile is read with long strides, which hardware does not foresee.
+HWY_INLINE void PrefetchTile(const AttentionParams& p, const float* keys) {
+  constexpr int64_t kLineFloats = 16;
+  const float* values = keys + p.kv.value_offset;
+  for (int64_t i = 0; i < kTile * p.kv.head_dim; i += kLineFloats) {
+    __builtin_prefetch(keys + i);
+    __builtin_prefetch(values + i);
+  }
+}
+
 // One key tile, starting at absolute position `tile`.
 void AttendToTile(const AttentionParams& p, const AttentionWork& work, const Scratch& s,
                   int num_rows, int32_t tile) {
   const int64_t head_dim = p.kv.head_dim;
   const int group = p.num_heads / p.num_kv_heads;
-  const float* keys = p.kv.Key(work.block_table[tile >> p.kv.block_tokens_log2], work.kv_head,
-                               tile & ((1 << p.kv.block_tokens_log2) - 1));
+  const float* keys = KeysOfTile(p, work, tile);
+  const int32_t next = tile + kTile;
+  if (next < work.first_position + work.num_tokens) PrefetchTile(p, KeysOfTile(p, work, next));
   // Rows of tokens before the tile have nothing to do with it.
   const int32_t skipped = tile - work.first_position;
   const int first_row = skipped > 0 ? skipped * group : 0;
