@@ -101,7 +101,7 @@ class ConfirmingObserver : public RecordingObserver {
 
 class ProcessTest : public ::testing::Test {
  protected:
-  void SetUp() override { SetLogLevel(LogLevel::kWarning); }
+  void SetUp() override { SetLogLevel(LogLevel::kError); }
   void TearDown() override { SetLogLevel(LogLevel::kInfo); }
 
   std::unique_ptr<Wire> wire_ = NewWire();
