@@ -61,7 +61,7 @@ TEST_F(Handover, ReservesOnDThenPrefillsOnPThenStreamsInOrder) {
   EXPECT_TRUE(p_.session->Take().empty()) << "P must wait for D's reservation";
   auto frames = d_.session->Take();
   ASSERT_EQ(frames.size(), 1u);
-  const auto& reserve = frames[0].start();
+  const worker::v1::StartSequence reserve = frames[0].start();
   EXPECT_EQ(reserve.mode(), worker::v1::START_MODE_RESERVE);
   EXPECT_EQ(reserve.request_id(), request.id.value);
   EXPECT_EQ(reserve.attempt(), 1u);
@@ -73,7 +73,7 @@ TEST_F(Handover, ReservesOnDThenPrefillsOnPThenStreamsInOrder) {
   harness_->Send(d_, ReservedFrame(request.id));
   frames = p_.session->Take();
   ASSERT_EQ(frames.size(), 1u);
-  const auto& prefill = frames[0].start();
+  const worker::v1::StartSequence prefill = frames[0].start();
   EXPECT_EQ(prefill.mode(), worker::v1::START_MODE_PREFILL);
   EXPECT_EQ(prefill.transfer_address(), "kv:1");
   EXPECT_EQ(prefill.decode_instance_id(), 2u);
