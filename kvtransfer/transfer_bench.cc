@@ -91,8 +91,8 @@ void WireThroughput(benchmark::State& state) {
     received.Await(sequence_number);
   }
   state.SetBytesProcessed(static_cast<int64_t>(sequence_number * bytes));
-  state.counters["us_per_chunk"] =
-      benchmark::Counter(static_cast<double>(sequence_number) * 1e-6,
+  state.counters["time_per_chunk"] =
+      benchmark::Counter(static_cast<double>(sequence_number),
                          benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
   sender->reset();
   receiver.reset();

@@ -28,7 +28,7 @@ constexpr uint32_t kHeartbeatLimitMsMax = 600'000;
 struct AttemptKey {
   RequestId request_id;
   uint32_t attempt = 0;
-  friend auto operator<=>(const AttemptKey&, const AttemptKey&) = default;
+  friend bool operator==(const AttemptKey&, const AttemptKey&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const AttemptKey& k) {
     return H::combine(std::move(h), k.request_id, k.attempt);

@@ -24,7 +24,7 @@ int32_t IdOr(const Map& map, absl::string_view key, int32_t fallback) {
 
 }  // namespace
 
-absl::StatusOr<BpeModel> BpeModel::Build(Spec spec) {
+absl::StatusOr<BpeModel> BpeModel::Build(const Spec& spec) {
   BpeModel model;
   model.fuse_unk_ = spec.fuse_unk;
   model.byte_fallback_ = spec.byte_fallback;

@@ -43,7 +43,7 @@ class BpeModel {
   BpeModel() { id_of_ascii_.fill(-1); }
   // ERRORS: InvalidArgument for a merge whose parts or result are not in the vocabulary, for an
   // unk_token that is not.
-  static absl::StatusOr<BpeModel> Build(Spec spec);
+  static absl::StatusOr<BpeModel> Build(const Spec& spec);
 
   // True when the model wants words as raw bytes: `byte_level` was set and all 256 bytes have a
   // token. (With bytes missing, words are taken in the alphabet and those bytes are unknown.)

@@ -189,7 +189,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> JsonTokenizer::Create(
   ASSIGN_OR_RETURN(parts.raw_tokens, BuildMatcher(file, /*normalized=*/false));
   ASSIGN_OR_RETURN(parts.normalized_tokens, BuildMatcher(file, /*normalized=*/true));
   file.model.byte_level = file.pre_tokenizer.ends_in_byte_level();
-  ASSIGN_OR_RETURN(parts.model, BpeModel::Build(std::move(file.model)));
+  ASSIGN_OR_RETURN(parts.model, BpeModel::Build(file.model));
   parts.normalizer = std::move(file.normalizer);
   parts.pre_tokenizer = std::move(file.pre_tokenizer);
   return std::make_unique<const JsonTokenizer>(std::move(table), std::move(traits),
