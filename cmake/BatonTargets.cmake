@@ -111,6 +111,70 @@ function(baton_fuzzer name)
   endif()
 endfunction()
 
+# baton_cuda_library(NAME SRCS a.cu b.cc... HDRS a.h... DEPS t...): nothing when BATON_CUDA is off. The build
+# fails when a kernel spills registers or when the assembler ignores register reallocation.
+function(baton_cuda_library name)
+  cmake_parse_arguments(ARG "" "" "SRCS;HDRS;DEPS" ${ARGN})
+  if(NOT BATON_CUDA)
+    return()
+  endif()
+  add_library(${name} STATIC ${ARG_SRCS} ${ARG_HDRS})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_include_directories(${name} SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
+  target_compile_options(
+    ${name}
+    PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-Wno-unused-parameter>"
+            "$<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a;--expt-relaxed-constexpr;-lineinfo;-Xptxas=--warn-on-spills,--warning-as-error;-Xcompiler=-Wall,-Werror,-Wno-unused-parameter>"
+  )
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS})
+endfunction()
+
+# baton_gpu_tests(SRCS a_cuda_test.cc... DEPS t...) and baton_gpu_benches(...): become part of the one program
+# gpu_tests (GoogleTest) and of gpu_bench (kernels/launch/gpu_bench_harness.h). Nothing without BATON_CUDA.
+function(baton_gpu_tests)
+  baton_gpu_part(TESTS ${ARGN})
+endfunction()
+function(baton_gpu_benches)
+  baton_gpu_part(BENCHES ${ARGN})
+endfunction()
+function(baton_gpu_part kind)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  list(TRANSFORM ARG_SRCS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  set_property(GLOBAL APPEND PROPERTY BATON_GPU_${kind}_SRCS ${ARG_SRCS})
+  set_property(GLOBAL APPEND PROPERTY BATON_GPU_${kind}_DEPS ${ARG_DEPS})
+endfunction()
+
+# After the last folder: the two programs. They find the CUDA runtime on the machine they run on.
+function(baton_gpu_programs)
+  if(NOT BATON_CUDA)
+    return()
+  endif()
+  foreach(kind TESTS BENCHES)
+    get_property(srcs GLOBAL PROPERTY BATON_GPU_${kind}_SRCS)
+    get_property(deps GLOBAL PROPERTY BATON_GPU_${kind}_DEPS)
+    if(NOT srcs)
+      continue()
+    endif()
+    list(REMOVE_DUPLICATES deps)
+    if(kind STREQUAL "TESTS")
+      set(name gpu_tests)
+      set(harness GTest::gtest GTest::gmock GTest::gtest_main)
+    else()
+      set(name gpu_bench)
+      set(harness kernels_gpu_bench_harness)
+    endif()
+    add_executable(${name} ${srcs})
+    target_link_libraries(${name} PRIVATE baton_flags ${deps} kernels_cuda_testing ${harness} CUDA::cudart
+                                          ${CMAKE_DL_LIBS})
+    target_include_directories(${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/gpu)
+  endforeach()
+  if(TARGET gpu_tests)
+    add_test(NAME gpu_tests COMMAND gpu_tests WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(gpu_tests PROPERTIES LABELS "gpu" TIMEOUT 600)
+  endif()
+endfunction()
+
 # At the end of the root file: what scripts need. Target `all_tests` (without programs and benchmarks,
 # which the sanitizer builds do not need); target `fuzzers` and fuzz/corpora.txt ("name corpus" a line)
 # for ./dev fuzz; target `generated_headers` for clang-tidy.

@@ -48,9 +48,9 @@ THIRD_PARTIES = {
     "google": ("common/rpc", "worker", "prefill_worker", "decode_worker", "router", "cli", "bench",
                "tests", "engine/tokenizer"),
     "nccl.h": ("kvtransfer/nccl",),
-    "cuda_runtime.h": ("device/cuda", "kvtransfer/nccl"),
-    "cuda_runtime_api.h": ("device/cuda", "kvtransfer/nccl"),
-    "cuda.h": ("device/cuda", "kvtransfer/nccl"),
+    "cuda_runtime.h": ("kernels", "device/cuda", "kvtransfer/nccl"),
+    "cuda_runtime_api.h": ("kernels", "device/cuda", "kvtransfer/nccl"),
+    "cuda.h": ("kernels", "device/cuda", "kvtransfer/nccl"),
     "cublasLt.h": ("device/cuda",),
 }
 THIRD_PARTY_ALIASES = {"grpcpp": "grpc"}
