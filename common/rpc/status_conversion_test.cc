@@ -55,7 +55,7 @@ TEST(StatusConversion, InvalidFieldIsNamedInMessageAndDetails) {
 }
 
 TEST(StatusConversion, HostileInputGivesAReadableStatus) {
-  const grpc::Status odd(static_cast<grpc::StatusCode>(99), "m", "\xff\xfe not a message");
+  const grpc::Status odd(static_cast<grpc::StatusCode>(31), "m", "\xff\xfe not a message");
   const absl::Status status = FromGrpcStatus(odd);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnknown);
   EXPECT_EQ(RetryDelay(status), std::nullopt);
