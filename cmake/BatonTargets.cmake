@@ -5,8 +5,8 @@ add_library(baton_flags INTERFACE)
 target_include_directories(baton_flags INTERFACE ${PROJECT_SOURCE_DIR})
 # No contraction: a*b+c must round the same way in every translation unit, or the CPU device would
 # not be bit-invariant. Fused multiply-adds are written where they are meant.
-target_compile_options(baton_flags INTERFACE -Wall -Wextra -Werror -Wno-unused-parameter
-                                             -ffp-contract=off)
+target_compile_options(
+  baton_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Werror;-Wno-unused-parameter;-ffp-contract=off>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   # Abseil comes compiled by g++ 12. Clang 18 and later mangle some of its constrained templates
   # (absl::Cord from std::string) in a newer way, which that library does not have.
