@@ -1,15 +1,11 @@
-// The mixing function of the KV checksum, alone in a header that needs nothing, so that device code
-// can include it and compute the same sum in parallel.
+// The mixing function of the KV checksum, alone in a header, so that device code can include it and
+// compute the same sum in parallel.
 #ifndef BATON_KERNELS_KV_COPY_KV_CHECKSUM_MIX_H_
 #define BATON_KERNELS_KV_COPY_KV_CHECKSUM_MIX_H_
 
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define BATON_HOST_DEVICE __host__ __device__
-#else
-#define BATON_HOST_DEVICE
-#endif
+#include "kernels/launch/host_device.h"
 
 namespace baton::kernels {
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/launch/host_device.h"
 #include "kernels/vector_math/vector_math.h"
 
 namespace baton::kernels {
@@ -20,7 +21,7 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
-inline PhiloxBlock Philox4x32(PhiloxBlock counter, uint32_t key0, uint32_t key1) {
+BATON_HOST_DEVICE inline PhiloxBlock Philox4x32(PhiloxBlock counter, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const uint64_t product0 = uint64_t{kPhiloxMultiplier0} * counter.word[0];
     const uint64_t product1 = uint64_t{kPhiloxMultiplier1} * counter.word[2];
@@ -43,16 +44,16 @@ struct NoiseKey {
 };
 
 // 23 random bits to (0, 1), centred in their interval: exact in float32, never 0 or 1.
-inline float UniformFromBits(uint32_t bits) {
+BATON_HOST_DEVICE inline float UniformFromBits(uint32_t bits) {
   return (static_cast<float>(bits >> 9) + 0.5f) * 1.1920928955078125e-7f;
 }
 // Standard Gumbel variate, in (-2.82, 16.64).
-inline float GumbelFromBits(uint32_t bits) {
+BATON_HOST_DEVICE inline float GumbelFromBits(uint32_t bits) {
   return 0.0f - LogF32(0.0f - LogF32(UniformFromBits(bits)));
 }
 inline constexpr float kGumbelMax = 16.7f;
 
-inline float GumbelNoise(const NoiseKey& key, uint32_t token) {
+BATON_HOST_DEVICE inline float GumbelNoise(const NoiseKey& key, uint32_t token) {
   const PhiloxBlock block =
       Philox4x32({{token / 4, key.position, key.sample_index, 0}}, static_cast<uint32_t>(key.seed),
                  static_cast<uint32_t>(key.seed >> 32));

@@ -29,8 +29,8 @@ HWY_INLINE VecF32 ExpF32(F32 d, VecF32 x) {
   const VecF32 n = hn::Round(hn::Mul(y, hn::Set(d, kLog2E)));
   VecF32 r = hn::MulAdd(n, hn::Set(d, -kLn2High), y);
   r = hn::MulAdd(n, hn::Set(d, -kLn2Low), r);
-  VecF32 p = hn::Set(d, kExpCoefficients[0]);
-  for (int i = 1; i < 6; ++i) p = hn::MulAdd(p, r, hn::Set(d, kExpCoefficients[i]));
+  VecF32 p = hn::Set(d, kExpPolynomial.c[0]);
+  for (int i = 1; i < 6; ++i) p = hn::MulAdd(p, r, hn::Set(d, kExpPolynomial.c[i]));
   p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
   const auto exponent = hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127));
   const VecF32 e = hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(exponent)));
@@ -51,8 +51,8 @@ HWY_INLINE VecF32 LogF32(F32 d, VecF32 x) {
   const VecF32 f = hn::Sub(m, hn::Set(d, 1.0f));
   const VecF32 e = hn::ConvertTo(d, exponent);
   const VecF32 z = hn::Mul(f, f);
-  VecF32 p = hn::Set(d, kLogCoefficients[0]);
-  for (int i = 1; i < 9; ++i) p = hn::MulAdd(p, f, hn::Set(d, kLogCoefficients[i]));
+  VecF32 p = hn::Set(d, kLogPolynomial.c[0]);
+  for (int i = 1; i < 9; ++i) p = hn::MulAdd(p, f, hn::Set(d, kLogPolynomial.c[i]));
   VecF32 y = hn::Mul(hn::Mul(f, z), p);
   y = hn::MulAdd(e, hn::Set(d, kLn2Low), y);
   y = hn::MulAdd(z, hn::Set(d, -0.5f), y);

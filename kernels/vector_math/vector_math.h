@@ -10,6 +10,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/launch/host_device.h"
+
 namespace baton::kernels {
 
 // Cephes' expf and logf (S. Moshier, netlib.org/cephes/single), Horner steps as fused operations.
@@ -18,24 +20,33 @@ inline constexpr float kExpArgumentMin = -87.33654f;
 inline constexpr float kLog2E = 1.44269504f;
 inline constexpr float kLn2High = 0.693359375f;
 inline constexpr float kLn2Low = -2.12194440e-4f;
-inline constexpr float kExpCoefficients[6] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
-                                              4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
-inline constexpr float kLogCoefficients[9] = {
-    7.0376836292e-2f,  -1.1514610310e-1f, 1.1676998740e-1f,  -1.2420140846e-1f, 1.4249322787e-1f,
-    -1.6668057665e-1f, 2.0000714765e-1f,  -2.4999993993e-1f, 3.3333331174e-1f};
+// In structs, because device code may copy a constant of the namespace but not take its address.
+struct ExpPolynomial {
+  float c[6];
+};
+struct LogPolynomial {
+  float c[9];
+};
+inline constexpr ExpPolynomial kExpPolynomial = {{1.9875691500e-4f, 1.3981999507e-3f,
+                                                  8.3334519073e-3f, 4.1665795894e-2f,
+                                                  1.6666665459e-1f, 5.0000001201e-1f}};
+inline constexpr LogPolynomial kLogPolynomial = {
+    {7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
+     -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f}};
 inline constexpr float kSqrtHalf = 0.707106781f;
 
 // e^x within 2 units in the last place. Below kExpArgumentMin: exactly 0. Above kExpArgumentMax: as
 // at kExpArgumentMax (1.65e38, so never infinity). NaN stays NaN.
-inline float ExpF32(float x) {
+BATON_HOST_DEVICE inline float ExpF32(float x) {
   if (std::isnan(x)) return x;
   if (x < kExpArgumentMin) return 0.0f;
   const float y = x > kExpArgumentMax ? kExpArgumentMax : x;
   const float n = std::nearbyint(y * kLog2E);
   float r = std::fma(n, -kLn2High, y);
   r = std::fma(n, -kLn2Low, r);
-  float p = kExpCoefficients[0];
-  for (int i = 1; i < 6; ++i) p = std::fma(p, r, kExpCoefficients[i]);
+  constexpr ExpPolynomial kE = kExpPolynomial;
+  float p = kE.c[0];
+  for (int i = 1; i < 6; ++i) p = std::fma(p, r, kE.c[i]);
   p = std::fma(p, r * r, r) + 1.0f;
   const auto scale = static_cast<uint32_t>(static_cast<int32_t>(n) + 127) << 23;
   return p * std::bit_cast<float>(scale);
@@ -43,7 +54,7 @@ inline float ExpF32(float x) {
 
 // Natural logarithm within 2 units in the last place (absolutely 1e-7 near 1).
 // REQUIRES: x is positive, normal and finite.
-inline float LogF32(float x) {
+BATON_HOST_DEVICE inline float LogF32(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   // Mantissa in [0.5, 1), then in [sqrt(1/2), sqrt(2)).
   int32_t exponent = static_cast<int32_t>(bits >> 23) - 126;
@@ -55,8 +66,9 @@ inline float LogF32(float x) {
   const float f = m - 1.0f;
   const auto e = static_cast<float>(exponent);
   const float z = f * f;
-  float p = kLogCoefficients[0];
-  for (int i = 1; i < 9; ++i) p = std::fma(p, f, kLogCoefficients[i]);
+  constexpr LogPolynomial kL = kLogPolynomial;
+  float p = kL.c[0];
+  for (int i = 1; i < 9; ++i) p = std::fma(p, f, kL.c[i]);
   float y = f * z * p;
   y = std::fma(e, kLn2Low, y);
   y = std::fma(z, -0.5f, y);
@@ -64,7 +76,7 @@ inline float LogF32(float x) {
 }
 
 // x * logistic(x).
-inline float SiluF32(float x) { return x / (1.0f + ExpF32(0.0f - x)); }
+BATON_HOST_DEVICE inline float SiluF32(float x) { return x / (1.0f + ExpF32(0.0f - x)); }
 
 struct SinCos {
   float sin = 0;
@@ -73,7 +85,7 @@ struct SinCos {
 
 // Of an angle in radians, |angle| < 2^26, correctly rounded in all but rare cases: two-step
 // Cody-Waite reduction and the kernel polynomials of fdlibm (Sun Microsystems, 1993), in double.
-inline SinCos SinCosF64(double angle) {
+BATON_HOST_DEVICE inline SinCos SinCosF64(double angle) {
   constexpr double kTwoOverPi = 6.36619772367581382433e-01;
   constexpr double kPiOver2High = 1.57079632673412561417e+00;
   constexpr double kPiOver2Low = 6.07710050650619224932e-11;
