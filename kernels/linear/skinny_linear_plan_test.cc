@@ -1,0 +1,80 @@
+#include "kernels/linear/skinny_linear_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace baton::kernels {
+namespace {
+
+constexpr int32_t kSms = 132;
+
+const std::vector<SkinnyLinearShape>& Shapes() {
+  static const std::vector<SkinnyLinearShape> shapes = {
+      {.rows = 1, .n = 1, .k = 8},
+      {.rows = 7, .n = 64, .k = 64},
+      {.rows = 64, .n = 6144, .k = 4096},
+      {.rows = 64, .n = 4096, .k = 4096},
+      {.rows = 33, .n = 14336, .k = 4096, .gated = true},
+      {.rows = 64, .n = 4096, .k = 14336},
+      {.rows = 8, .n = 128256, .k = 4096},
+      {.rows = 17, .n = 1001, .k = 2056},
+  };
+  return shapes;
+}
+
+TEST(SkinnyLinearPlan, RefusesWhatTheKernelCannotDo) {
+  EXPECT_TRUE(SkinnyLinearSupports({.rows = 64, .n = 1, .k = 8}));
+  EXPECT_FALSE(SkinnyLinearSupports({.rows = 0, .n = 1, .k = 8}));
+  EXPECT_FALSE(SkinnyLinearSupports({.rows = 65, .n = 1, .k = 8}));
+  EXPECT_FALSE(SkinnyLinearSupports({.rows = 1, .n = 0, .k = 8}));
+  EXPECT_FALSE(SkinnyLinearSupports({.rows = 1, .n = 1, .k = 12}));
+  EXPECT_FALSE(SkinnyLinearSupports({.rows = 1, .n = 1, .k = 0}));
+  EXPECT_FALSE(SkinnyLinearSupports({.rows = 1, .n = 12, .k = 8, .gated = true}));
+}
+
+TEST(SkinnyLinearPlan, EveryChunkHasOneOwnerAndRunsDifferByAtMostOne) {
+  for (const SkinnyLinearShape& shape : Shapes()) {
+    const SkinnyLinearPlan plan = PlanSkinnyLinear(shape, {}, kSms);
+    const int64_t chunks = int64_t{plan.num_tiles} * plan.chunks_per_tile;
+    int64_t next = 0;
+    for (int32_t block = 0; block < plan.num_blocks; ++block) {
+      const int64_t begin = SkinnyRunBegin(chunks, plan.num_blocks, block);
+      const int64_t end = SkinnyRunBegin(chunks, plan.num_blocks, block + 1);
+      ASSERT_EQ(begin, next);
+      ASSERT_GE(end - begin, chunks / plan.num_blocks);
+      ASSERT_LE(end - begin, chunks / plan.num_blocks + 1);
+      ASSERT_EQ(SkinnyRunOwner(chunks, plan.num_blocks, begin), block);
+      ASSERT_EQ(SkinnyRunOwner(chunks, plan.num_blocks, end - 1), block);
+      next = end;
+    }
+    EXPECT_EQ(next, chunks);
+  }
+}
+
+TEST(SkinnyLinearPlan, TheCutDoesNotDependOnTheNumberOfRows) {
+  for (SkinnyLinearShape shape : Shapes()) {
+    shape.rows = 1;
+    const SkinnyLinearPlan one = PlanSkinnyLinear(shape, {}, kSms);
+    for (const int32_t rows : {2, 8, 9, 16, 31, 33, 64}) {
+      shape.rows = rows;
+      const SkinnyLinearPlan many = PlanSkinnyLinear(shape, {}, kSms);
+      EXPECT_EQ(one.tile_rows, many.tile_rows);
+      EXPECT_EQ(one.chunks_per_tile, many.chunks_per_tile);
+      EXPECT_EQ(one.num_blocks, many.num_blocks);
+      EXPECT_GE(many.token_tile, rows);
+    }
+  }
+}
+
+TEST(SkinnyLinearPlan, SharedMemoryHoldsARingAndLeavesRoomForTheNextKernel) {
+  for (const SkinnyLinearShape& shape : Shapes()) {
+    const SkinnyLinearPlan plan = PlanSkinnyLinear(shape, {}, kSms);
+    EXPECT_GE(plan.num_stages, 4);
+    EXPECT_LE(plan.shared_bytes, size_t{113} * 1024);
+  }
+}
+
+}  // namespace
+}  // namespace baton::kernels
