@@ -13,7 +13,7 @@
 #include "common/base/status_macros.h"
 #include "engine/model/llama.h"
 #include "engine/runner/model_runner.h"
-#include "engine/testing/null_executor.h"
+#include "engine/runner/null_executor.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/weights/checkpoint.h"
 #include "engine/weights/model_config.h"
@@ -49,15 +49,6 @@ void FillDefaults(const SamplingDefaults& defaults, v1::SamplingDefaults& proto)
   if (defaults.min_p) proto.set_min_p(*defaults.min_p);
 }
 
-absl::StatusOr<int64_t> KvBytesFor(const ModelConfig& config, const WorkerOptions& options) {
-  if (options.kv_blocks > 0) {
-    const KvLayout layout = LlamaKvLayout(config, options.block_tokens);
-    RETURN_IF_ERROR(ValidateKvLayout(layout));
-    return layout.block_bytes() * options.kv_blocks;
-  }
-  return static_cast<int64_t>(options.kv_memory_bytes / options.models.size());
-}
-
 }  // namespace
 
 struct ModelHost::Loaded {
@@ -88,7 +79,7 @@ absl::Status ModelHost::Add(const ModelSpec& spec, const WorkerOptions& options,
                    artifacts_.AddModelDirectory(spec.path));
   ASSIGN_OR_RETURN(const int32_t num_tokens, TokenizerSize(spec.path));
   RETURN_IF_ERROR(CheckTokenizerSize(config, num_tokens));
-  ASSIGN_OR_RETURN(const int64_t kv_bytes, KvBytesFor(config, options));
+  const auto kv_bytes = static_cast<int64_t>(options.kv_memory_bytes / options.models.size());
 
   auto loaded = std::make_unique<Loaded>();
   HostedModel hosted;
@@ -96,8 +87,11 @@ absl::Status ModelHost::Add(const ModelSpec& spec, const WorkerOptions& options,
   KvLayout layout;
   const KvPool* kv = nullptr;
   if (options.null_engine) {
-    layout = LlamaKvLayout(config, options.block_tokens);
-    const int64_t blocks = std::max<int64_t>(1, kv_bytes / layout.block_bytes());
+    layout = LlamaKvLayout(config, options.block_tokens, device.ComputeType(DType::kF32));
+    RETURN_IF_ERROR(ValidateKvLayout(layout));
+    const int64_t blocks = options.kv_blocks > 0
+                               ? options.kv_blocks
+                               : std::max<int64_t>(1, kv_bytes / layout.block_bytes());
     ASSIGN_OR_RETURN(loaded->null_kv, device.CreateKvPool(layout, static_cast<int32_t>(blocks)));
     loaded->null_executor = std::make_unique<NullExecutor>(
         StepLimits{.tokens_max = options.tokens_per_step_max,
@@ -110,6 +104,7 @@ absl::Status ModelHost::Add(const ModelSpec& spec, const WorkerOptions& options,
   } else {
     LoadOptions load;
     load.kv_memory_bytes = kv_bytes;
+    load.kv_blocks = options.kv_blocks;
     load.block_tokens = options.block_tokens;
     load.tokens_max = options.tokens_per_step_max;
     load.sequences_max = options.sequences_max;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/kvcache/handoff_payload.h"
-#include "engine/testing/null_executor.h"
+#include "engine/runner/null_executor.h"
 #include "engine/testing/scripted_executor.h"
 #include "worker/loop/testing/collecting_sink.h"
 #include "worker/loop/testing/fake_transfer.h"

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <vector>
 
-#include "engine/testing/null_executor.h"
+#include "engine/runner/null_executor.h"
 #include "engine/testing/scripted_executor.h"
 #include "engine/testing/witness_executor.h"
 

@@ -1,4 +1,4 @@
-#include "engine/testing/null_executor.h"
+#include "engine/runner/null_executor.h"
 
 #include "common/base/check.h"
 

@@ -1,6 +1,6 @@
 // A step costs nothing and every token is the same: what is measured with it is everything else.
-#ifndef BATON_ENGINE_TESTING_NULL_EXECUTOR_H_
-#define BATON_ENGINE_TESTING_NULL_EXECUTOR_H_
+#ifndef BATON_ENGINE_RUNNER_NULL_EXECUTOR_H_
+#define BATON_ENGINE_RUNNER_NULL_EXECUTOR_H_
 
 #include <cstdint>
 #include <deque>
@@ -26,4 +26,4 @@ class NullExecutor : public StepExecutor {
 
 }  // namespace baton
 
-#endif  // BATON_ENGINE_TESTING_NULL_EXECUTOR_H_
+#endif  // BATON_ENGINE_RUNNER_NULL_EXECUTOR_H_
