@@ -1,6 +1,6 @@
 // What an accelerator must offer to run models: prepare weights, hold KV, compile a list of
 // operations and execute it step by step, asynchronously. Implementations: cpu/ (built in) and, as
-// a plug-in, cuda/. tests/conformance/device_conformance_test.cc holds for all of them.
+// a plug-in, cuda/. tests/conformance/device_conformance.h holds for all of them.
 //
 // A program is compiled once. Enqueue then allocates nothing, waits for nothing, and takes no
 // per-step value but the bucket and one block of metadata, so a device may replay a captured graph.
@@ -67,6 +67,14 @@ struct StepOutputs {
 
 using DeviceTicket = uint64_t;
 
+// What a program has done since it was compiled. Zeros on devices that launch no kernels.
+struct ProgramStats {
+  uint64_t steps = 0;
+  uint64_t kernel_launches = 0;  // Those inside of graphs included.
+  uint64_t graph_launches = 0;
+  uint64_t graphs = 0;  // Captured.
+};
+
 // A compiled list. Owned by one thread at a time. The destructor waits for steps that are running.
 class Program {
  public:
@@ -77,6 +85,7 @@ class Program {
   virtual absl::Span<const int32_t> buckets() const = 0;
   // Device memory for activations and scratch.
   virtual int64_t workspace_bytes() const = 0;
+  virtual ProgramStats stats() const { return {}; }
   // Starts a step with 1 to buckets()[bucket] tokens; steps of all programs of a device run in the
   // order of Enqueue. ERRORS: Unavailable: the device is lost or shut down; nothing was started.
   // REQUIRES: `meta` is consistent and within the limits; fewer than kInFlightMax steps
@@ -93,16 +102,20 @@ class Device {
   virtual ~Device() = default;
   virtual absl::string_view name() const = 0;
 
+  // The type that a model whose weights are stored as `stored` computes in: of its activations, of
+  // its KV, and of its matrices where the device converts them.
+  virtual DType ComputeType(DType stored) const = 0;
   // Concatenates `segments` by rows (gated roles: exactly two segments of equal shape, gate then
-  // up) and brings them to the device. ERRORS: InvalidArgument: shapes or types do not fit;
-  // ResourceExhausted naming the sizes.
+  // up) and brings them to the device, for a program that computes in `compute`. The segments are
+  // not needed afterwards. ERRORS: InvalidArgument: shapes or types do not fit; ResourceExhausted
+  // naming the sizes.
   virtual absl::StatusOr<WeightPtr> Prepare(absl::Span<const WeightSegment> segments,
-                                            WeightRole role) = 0;
+                                            WeightRole role, DType compute) = 0;
   // ERRORS: InvalidArgument: layout; ResourceExhausted naming the sizes.
   virtual absl::StatusOr<std::unique_ptr<KvPool>> CreateKvPool(const KvLayout& layout,
                                                                int32_t num_blocks) = 0;
-  // `kv` must outlive the program. ERRORS: InvalidArgument naming the operation;
-  // ResourceExhausted naming the sizes.
+  // `kv` must outlive the program; its type is the one that `list` computes in. ERRORS:
+  // InvalidArgument naming the operation; ResourceExhausted naming the sizes.
   virtual absl::StatusOr<std::unique_ptr<Program>> Compile(const OpList& list,
                                                            absl::Span<const int32_t> buckets,
                                                            const ProgramLimits& limits,

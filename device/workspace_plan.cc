@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "common/base/check.h"
 namespace baton {
 namespace {
 
@@ -29,14 +30,15 @@ std::vector<Lifetime> Lifetimes(const OpList& list) {
 }  // namespace
 
 WorkspacePlan PlanWorkspace(const OpList& list, int64_t num_tokens, int64_t num_samples,
-                            int64_t element_bytes) {
+                            absl::Span<const int64_t> row_bytes) {
+  CHECK_EQ(row_bytes.size(), list.values.size());
   const std::vector<Lifetime> lifetimes = Lifetimes(list);
   WorkspacePlan plan;
   plan.offsets.assign(list.values.size(), -1);
   std::vector<int64_t> sizes;
-  for (const ValueSpec& spec : list.values) {
-    const int64_t rows = spec.rows == ValueRows::kTokens ? num_tokens : num_samples;
-    const int64_t bytes = rows * spec.cols * element_bytes;
+  for (size_t v = 0; v < list.values.size(); ++v) {
+    const int64_t rows = list.values[v].rows == ValueRows::kTokens ? num_tokens : num_samples;
+    const int64_t bytes = rows * row_bytes[v];
     sizes.push_back((bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment);
   }
   std::vector<size_t> order(list.values.size());

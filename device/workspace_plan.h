@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "device/ops.h"
 
 namespace baton {
@@ -20,8 +21,9 @@ inline constexpr int64_t kWorkspaceAlignment = 256;
 // A value is alive from the first operation that names it to the last. First fit by first use,
 // after Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020 (their
 // greedy by order of operations).
+// `row_bytes`: of each value of the list.
 WorkspacePlan PlanWorkspace(const OpList& list, int64_t num_tokens, int64_t num_samples,
-                            int64_t element_bytes);
+                            absl::Span<const int64_t> row_bytes);
 
 }  // namespace baton
 

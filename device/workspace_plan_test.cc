@@ -27,6 +27,12 @@ std::vector<Extent> Alive(const OpList& list) {
   return out;
 }
 
+std::vector<int64_t> FloatRows(const OpList& list) {
+  std::vector<int64_t> bytes;
+  for (const ValueSpec& spec : list.values) bytes.push_back(spec.cols * 4);
+  return bytes;
+}
+
 void ExpectNoOverlap(const OpList& list, const WorkspacePlan& plan, int64_t tokens,
                      int64_t samples) {
   const std::vector<Extent> alive = Alive(list);
@@ -67,7 +73,7 @@ TEST(PlanWorkspace, NeverOverlapsValuesThatAreAliveTogether) {
       const auto pick = [&] { return ValueId(static_cast<int32_t>(rng() % num_values)); };
       list.ops.push_back(LinearOp{pick(), nullptr, nullptr, LinearEpilogue::kNone, pick()});
     }
-    ExpectNoOverlap(list, PlanWorkspace(list, 17, 3, 4), 17, 3);
+    ExpectNoOverlap(list, PlanWorkspace(list, 17, 3, FloatRows(list)), 17, 3);
   }
 }
 
@@ -78,7 +84,7 @@ TEST(PlanWorkspace, AChainOfLayersNeedsTheMemoryOfOne) {
   for (size_t i = 0; i + 1 < values.size(); ++i) {
     list.ops.push_back(LinearOp{values[i], nullptr, nullptr, LinearEpilogue::kNone, values[i + 1]});
   }
-  EXPECT_EQ(PlanWorkspace(list, 16, 1, 4).bytes, 2 * 16 * 64 * 4);
+  EXPECT_EQ(PlanWorkspace(list, 16, 1, FloatRows(list)).bytes, 2 * 16 * 64 * 4);
 }
 
 }  // namespace

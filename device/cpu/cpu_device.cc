@@ -71,7 +71,10 @@ void CpuDevice::ExecutorMain() {
 }
 
 absl::StatusOr<WeightPtr> CpuDevice::Prepare(absl::Span<const WeightSegment> segments,
-                                             WeightRole role) {
+                                             WeightRole role, DType compute) {
+  if (compute != DType::kF32) {
+    return absl::InvalidArgumentError("the CPU device computes in F32 only");
+  }
   return PrepareCpuWeight(segments, role, *memory_);
 }
 

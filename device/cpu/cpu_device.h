@@ -42,8 +42,10 @@ class CpuDevice : public Device {
 
   absl::string_view name() const override { return "cpu"; }
   int threads() const { return pool_.num_threads(); }
-  absl::StatusOr<WeightPtr> Prepare(absl::Span<const WeightSegment> segments,
-                                    WeightRole role) override;
+  // The CPU computes in float32 whatever weights are stored as.
+  DType ComputeType(DType stored) const override { return DType::kF32; }
+  absl::StatusOr<WeightPtr> Prepare(absl::Span<const WeightSegment> segments, WeightRole role,
+                                    DType compute) override;
   absl::StatusOr<std::unique_ptr<KvPool>> CreateKvPool(const KvLayout& layout,
                                                        int32_t num_blocks) override;
   absl::StatusOr<std::unique_ptr<Program>> Compile(const OpList& list,

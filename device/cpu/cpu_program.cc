@@ -95,8 +95,11 @@ CpuProgram::~CpuProgram() {
 
 absl::Status CpuProgram::Allocate(CpuMemory& memory) {
   int64_t activation_bytes = 0;
+  std::vector<int64_t> row_bytes;
+  for (const ValueSpec& spec : list_.values)
+    row_bytes.push_back(spec.cols * int64_t{sizeof(float)});
   for (const int32_t bucket : buckets_) {
-    plans_.push_back(PlanWorkspace(list_, bucket, limits_.samples_max, sizeof(float)));
+    plans_.push_back(PlanWorkspace(list_, bucket, limits_.samples_max, row_bytes));
     activation_bytes = std::max(activation_bytes, plans_.back().bytes);
   }
   constexpr int64_t kPage = 4096;

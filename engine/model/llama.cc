@@ -17,8 +17,12 @@ namespace {
 class Recorder {
  public:
   Recorder(const ModelConfig& config, const Checkpoint& checkpoint, int32_t sampled_vocab,
-           Device& device)
-      : config_(config), checkpoint_(checkpoint), sampled_vocab_(sampled_vocab), device_(device) {}
+           DType compute, Device& device)
+      : config_(config),
+        checkpoint_(checkpoint),
+        sampled_vocab_(sampled_vocab),
+        compute_(compute),
+        device_(device) {}
 
   absl::StatusOr<RecordedModel> Record() {
     const ValueId residual = Tokens(config_.hidden_size);
@@ -61,7 +65,7 @@ class Recorder {
                           .rows = tensor->shape[0],
                           .cols = tensor->shape.size() == 2 ? tensor->shape[1] : 1});
     }
-    auto weight = device_.Prepare(segments, role);
+    auto weight = device_.Prepare(segments, role, compute_);
     if (!weight.ok()) return Annotate(weight.status(), *names.begin());
     model_.weight_bytes += (*weight)->bytes();
     return weight;
@@ -76,7 +80,8 @@ class Recorder {
                                        .dtype = DType::kF32,
                                        .rows = static_cast<int64_t>(inverse.size()),
                                        .cols = 1}};
-    ASSIGN_OR_RETURN(const WeightPtr weight, device_.Prepare(segments, WeightRole::kVector));
+    ASSIGN_OR_RETURN(const WeightPtr weight,
+                     device_.Prepare(segments, WeightRole::kVector, compute_));
     model_.weight_bytes += weight->bytes();
     Add(RopeAnglesOp{weight, static_cast<float>(frequencies.attention_scaling), angles});
     return absl::OkStatus();
@@ -169,29 +174,30 @@ class Recorder {
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
   const int32_t sampled_vocab_;
+  const DType compute_;
   Device& device_;
   RecordedModel model_;
 };
 
 }  // namespace
 
-KvLayout LlamaKvLayout(const ModelConfig& config, int32_t block_tokens) {
+KvLayout LlamaKvLayout(const ModelConfig& config, int32_t block_tokens, DType dtype) {
   return {.num_layers = config.num_layers,
           .num_kv_heads = config.num_kv_heads,
           .block_tokens = block_tokens,
           .head_dim = config.head_dim,
-          .dtype = DType::kF32};
+          .dtype = dtype};
 }
 
 absl::StatusOr<RecordedModel> RecordLlama(const ModelConfig& config, const Checkpoint& checkpoint,
-                                          int32_t sampled_vocab, Device& device) {
+                                          int32_t sampled_vocab, DType compute, Device& device) {
   CHECK(sampled_vocab > 0 && sampled_vocab <= config.vocab_size) << sampled_vocab;
   if (config.rope_interleaved) {
     return absl::FailedPreconditionError("interleaved rotary embedding is not supported");
   }
   if (config.num_layers < 1) return absl::FailedPreconditionError("num_hidden_layers is 0");
   RETURN_IF_ERROR(ValidateTensors(config, checkpoint));
-  return Recorder(config, checkpoint, sampled_vocab, device).Record();
+  return Recorder(config, checkpoint, sampled_vocab, compute, device).Record();
 }
 
 }  // namespace baton

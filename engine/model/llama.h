@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "common/base/dtype.h"
 #include "device/device.h"
 #include "device/kv_layout.h"
 #include "device/ops.h"
@@ -22,7 +23,7 @@
 
 namespace baton {
 
-KvLayout LlamaKvLayout(const ModelConfig& config, int32_t block_tokens);
+KvLayout LlamaKvLayout(const ModelConfig& config, int32_t block_tokens, DType dtype);
 
 struct RecordedModel {
   OpList ops;
@@ -34,9 +35,9 @@ struct RecordedModel {
 // drawn (rows of the head without a token). The checkpoint is not needed afterwards.
 // ERRORS: FailedPrecondition naming the tensor or key that is missing or not supported;
 // ResourceExhausted naming the tensor whose weights did not fit.
-// REQUIRES: 0 < sampled_vocab <= config.vocab_size.
+// REQUIRES: 0 < sampled_vocab <= config.vocab_size; `compute` is the device's ComputeType.
 absl::StatusOr<RecordedModel> RecordLlama(const ModelConfig& config, const Checkpoint& checkpoint,
-                                          int32_t sampled_vocab, Device& device);
+                                          int32_t sampled_vocab, DType compute, Device& device);
 
 }  // namespace baton
 

@@ -41,7 +41,8 @@ std::vector<int32_t> Buckets(int32_t tokens_max) {
 absl::StatusOr<std::unique_ptr<KvPool>> CreatePool(const LoadOptions& options,
                                                    const KvLayout& layout, Device& device) {
   RETURN_IF_ERROR(ValidateKvLayout(layout));
-  const int64_t num_blocks = options.kv_memory_bytes / layout.block_bytes();
+  const int64_t num_blocks =
+      options.kv_blocks > 0 ? options.kv_blocks : options.kv_memory_bytes / layout.block_bytes();
   if (num_blocks < 1) {
     return absl::ResourceExhaustedError(
         absl::StrCat("KV memory of ", options.kv_memory_bytes, " bytes holds no block of ",
@@ -49,6 +50,12 @@ absl::StatusOr<std::unique_ptr<KvPool>> CreatePool(const LoadOptions& options,
   }
   return device.CreateKvPool(layout,
                              static_cast<int32_t>(std::min<int64_t>(num_blocks, INT32_MAX)));
+}
+
+// The embedding speaks for the model: converters keep small tensors in wider types.
+DType StoredType(const Checkpoint& checkpoint) {
+  const TensorInfo* embedding = checkpoint.Find("model.embed_tokens.weight");
+  return embedding != nullptr ? embedding->dtype : DType::kF32;
 }
 
 absl::StatusOr<LoadedModel> Load(const std::string& directory, const LoadOptions& options,
@@ -61,13 +68,14 @@ absl::StatusOr<LoadedModel> Load(const std::string& directory, const LoadOptions
       ResolveContextLimit(model.config, options.context_tokens, options.allow_beyond_model));
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(directory));
   model.revision = checkpoint->revision();
-  model.layout = LlamaKvLayout(model.config, options.block_tokens);
+  const DType compute = device.ComputeType(StoredType(*checkpoint));
+  model.layout = LlamaKvLayout(model.config, options.block_tokens, compute);
   // Before the weights: what was asked for explicitly fails first, and fast.
   ASSIGN_OR_RETURN(model.kv, CreatePool(options, model.layout, device));
   const int32_t sampled_vocab =
       options.sampled_vocab > 0 ? options.sampled_vocab : model.config.vocab_size;
   ASSIGN_OR_RETURN(const RecordedModel recorded,
-                   RecordLlama(model.config, *checkpoint, sampled_vocab, device));
+                   RecordLlama(model.config, *checkpoint, sampled_vocab, compute, device));
   model.weight_bytes = recorded.weight_bytes;
   ASSIGN_OR_RETURN(std::unique_ptr<Program> program,
                    device.Compile(recorded.ops, Buckets(options.tokens_max),

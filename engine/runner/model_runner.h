@@ -61,6 +61,8 @@ class ModelRunner : public StepExecutor {
 struct LoadOptions {
   // What the KV pool may take; it holds as many whole blocks as fit.
   int64_t kv_memory_bytes = int64_t{256} << 20;
+  // So many blocks instead; 0: by memory.
+  int32_t kv_blocks = 0;
   int32_t block_tokens = kBlockTokensDefault;
   // Of one step.
   int32_t tokens_max = 512;

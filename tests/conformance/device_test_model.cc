@@ -102,21 +102,22 @@ TestModel::TestModel(uint32_t seed) {
   }
 }
 
-KvLayout TestModel::Layout(int32_t block_tokens) const {
+KvLayout TestModel::Layout(const Device& device, int32_t block_tokens) const {
   return {.num_layers = shape_.num_layers,
           .num_kv_heads = shape_.num_kv_heads,
           .block_tokens = block_tokens,
           .head_dim = shape_.head_dim,
-          .dtype = DType::kF32};
+          .dtype = Compute(device)};
 }
 
 absl::StatusOr<OpList> TestModel::Record(Device& device) const {
   const TestModelShape& s = shape_;
+  const DType compute = Compute(device);
   OpList list;
   const auto tokens = [&](int64_t cols) { return list.NewValue(ValueRows::kTokens, cols); };
   const auto prepare = [&](const TestTensor& t, WeightRole role) {
     const WeightSegment segments[] = {t.Segment()};
-    return device.Prepare(segments, role);
+    return device.Prepare(segments, role, compute);
   };
   ASSIGN_OR_RETURN(const WeightPtr table, prepare(embedding_, WeightRole::kMatrix));
   ASSIGN_OR_RETURN(const WeightPtr frequencies, prepare(frequencies_, WeightRole::kVector));
@@ -132,13 +133,15 @@ absl::StatusOr<OpList> TestModel::Record(Device& device) const {
                                            layer.qkv_bias_v.Segment()};
     const WeightSegment gate_segments[] = {layer.gate.Segment(), layer.up.Segment()};
     const WeightSegment gate_bias_segments[] = {layer.gate_bias.Segment(), layer.up_bias.Segment()};
-    ASSIGN_OR_RETURN(const WeightPtr qkv_w, device.Prepare(qkv_segments, WeightRole::kMatrix));
-    ASSIGN_OR_RETURN(const WeightPtr qkv_b, device.Prepare(bias_segments, WeightRole::kBias));
+    ASSIGN_OR_RETURN(const WeightPtr qkv_w,
+                     device.Prepare(qkv_segments, WeightRole::kMatrix, compute));
+    ASSIGN_OR_RETURN(const WeightPtr qkv_b,
+                     device.Prepare(bias_segments, WeightRole::kBias, compute));
     ASSIGN_OR_RETURN(const WeightPtr o_w, prepare(layer.o, WeightRole::kMatrix));
     ASSIGN_OR_RETURN(const WeightPtr gated_w,
-                     device.Prepare(gate_segments, WeightRole::kGatedMatrix));
+                     device.Prepare(gate_segments, WeightRole::kGatedMatrix, compute));
     ASSIGN_OR_RETURN(const WeightPtr gated_b,
-                     device.Prepare(gate_bias_segments, WeightRole::kGatedBias));
+                     device.Prepare(gate_bias_segments, WeightRole::kGatedBias, compute));
     ASSIGN_OR_RETURN(const WeightPtr down_w, prepare(layer.down, WeightRole::kMatrix));
     ASSIGN_OR_RETURN(const WeightPtr down_b, prepare(layer.down_bias, WeightRole::kBias));
     ASSIGN_OR_RETURN(const WeightPtr norm1, prepare(layer.attention_norm, WeightRole::kVector));

@@ -42,7 +42,9 @@ class TestModel {
   explicit TestModel(uint32_t seed = 1);
 
   const TestModelShape& shape() const { return shape_; }
-  KvLayout Layout(int32_t block_tokens) const;
+  // The type that `device` computes this model in.
+  DType Compute(const Device& device) const { return device.ComputeType(DType::kF32); }
+  KvLayout Layout(const Device& device, int32_t block_tokens) const;
   // ERRORS: of Device::Prepare.
   absl::StatusOr<OpList> Record(Device& device) const;
   // Logits of every position of a prompt, [tokens][head_rows], in double precision.
