@@ -1,0 +1,430 @@
+// For each row: the token of sampling.h, and log-probabilities if asked for.
+//   logits float32 [rows, stride], params [rows] -> results [rows], last_samples int32 [rows]
+//
+// Mapping: a cluster of kRowBlocks blocks takes a row. Each block loads one contiguous slice, all
+// of it in flight at once, finds its largest logit on the way, and, if the row needs more than
+// that, keeps the slice in shared memory, where every further pass runs: selection for top_k and
+// top_p (sampling_row.cuh), the noisy maximum, log-probabilities. Blocks meet in distributed shared
+// memory: one cluster barrier for the maximum, one a selection pass, one at the end. Parameters are
+// read on the device, rows branch on them alike in all blocks of a cluster, so a captured launch
+// serves any mix; nothing needs a workspace.
+//
+// Noise is drawn only where it could matter: a token can beat the best score s so far only if
+// -log(-log(u)) >= s - z, hence 1 - u <= exp(z - s), which is tested (with a margin) on the raw
+// bits.
+//
+// Bytes: 4 * rows * vocab, read once: bound by memory. Ideal at 4.2 TB/s for 64 rows of
+// 128,256: 7.8 us; one row: bound by latency. Integer work with filters: two or three passes over
+// shared memory of about 40 instructions a token. Limit: rows that are flat to the last bit
+// serialise their atomics.
+#include <cfloat>
+
+#include "kernels/launch/launch.cuh"
+#include "kernels/launch/vectors8.cuh"
+#include "kernels/ptx/cluster.cuh"
+#include "kernels/ptx/grid_dependency.cuh"
+#include "kernels/sampling/sampling_cuda.h"
+#include "kernels/sampling/sampling_row.cuh"
+
+namespace baton::kernels {
+namespace {
+
+constexpr uint64_t kNotFinite = ~uint64_t{0};
+constexpr float kLowest = -__builtin_inff();
+
+// Tokens of a block: whole vectors, so that no Philox block of four is cut.
+__host__ __device__ constexpr int SliceTokens(int vocab) {
+  return (vocab + 4 * kRowBlocks - 1) / (4 * kRowBlocks) * 4;
+}
+
+// Larger is likelier, the lower token of a tie is larger; 0 is no token.
+__device__ __forceinline__ uint64_t PackScore(float score, int token) {
+  return (static_cast<uint64_t>(OrderedBits(score)) << 32) | ~static_cast<uint32_t>(token);
+}
+__device__ __forceinline__ int TokenOfScore(uint64_t packed) {
+  return static_cast<int>(~static_cast<uint32_t>(packed));
+}
+__device__ __forceinline__ float ScoreOf(uint64_t packed) {
+  return FloatOfOrderedBits(static_cast<uint32_t>(packed >> 32));
+}
+
+__device__ __forceinline__ uint64_t BlockMax(uint64_t x, RowShared* shared) {
+  for (int step = 16; step > 0; step /= 2) x = max(x, __shfl_xor_sync(kAllLanes, x, step));
+  if (threadIdx.x % 32 == 0) shared->warp_totals[threadIdx.x / 32] = x;
+  __syncthreads();
+  for (int w = 0; w < kRowWarps; ++w) x = max(x, shared->warp_totals[w]);
+  return x;
+}
+
+// Always in the same order: over the lanes of a warp, then over the warps.
+__device__ __forceinline__ double BlockSum(double x, RowShared* shared) {
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);
+  if (threadIdx.x % 32 == 0) {
+    shared->warp_totals[threadIdx.x / 32] = static_cast<uint64_t>(__double_as_longlong(x));
+  }
+  __syncthreads();
+  x = 0;
+  for (int w = 0; w < kRowWarps; ++w) {
+    x += __longlong_as_double(static_cast<long long>(shared->warp_totals[w]));
+  }
+  return x;
+}
+
+struct SliceMaximum {
+  float best = kLowest;
+  int token = 0;
+  float zeros = 0;  // Sum of 0 * logit: NaN once a logit is not finite.
+
+  __device__ __forceinline__ void Take(float logit, int t) {
+    zeros = __fmaf_rn(logit, 0.0f, zeros);
+    if (logit > best) {
+      best = logit;
+      token = t;
+    }
+  }
+  __device__ __forceinline__ uint64_t Packed() const {
+    if (zeros != 0.0f) return kNotFinite;  // NaN too.
+    return best == kLowest ? 0 : PackScore(best, token);
+  }
+};
+
+// Vector i of the slice; elements past its end are -infinity.
+template <bool kVector>
+__device__ __forceinline__ float4 LoadLogits(const float* logits, const Row& row, int i) {
+  const int token = row.first + 4 * i;
+  float4 v = make_float4(kLowest, kLowest, kLowest, kLowest);
+  if (token >= row.end) return v;
+  if constexpr (kVector) {
+    v = *reinterpret_cast<const float4*>(logits + token);
+  } else {
+    v.x = logits[token];
+    if (token + 1 < row.end) v.y = logits[token + 1];
+    if (token + 2 < row.end) v.z = logits[token + 2];
+    if (token + 3 < row.end) v.w = logits[token + 3];
+  }
+  if (token + 1 >= row.end) v.y = kLowest;
+  if (token + 2 >= row.end) v.z = kLowest;
+  if (token + 3 >= row.end) v.w = kLowest;
+  return v;
+}
+
+// Loads the slice, into `slice` too when `keep` is set, and returns its packed maximum.
+template <bool kVector>
+__device__ __forceinline__ uint64_t LoadSlice(const float* logits, const Row& row, bool keep,
+                                              float4* slice) {
+  constexpr int kLoadsInFlight = kVector ? 8 : 2;
+  SliceMaximum maximum;
+  for (int base = static_cast<int>(threadIdx.x); base < row.num_vectors;
+       base += kLoadsInFlight * kRowThreads) {
+    float4 v[kLoadsInFlight];
+#pragma unroll
+    for (int u = 0; u < kLoadsInFlight; ++u) {
+      v[u] = LoadLogits<kVector>(logits, row, base + u * kRowThreads);
+    }
+#pragma unroll
+    for (int u = 0; u < kLoadsInFlight; ++u) {
+      const int i = base + u * kRowThreads;
+      if (i >= row.num_vectors) break;
+      const int token = row.first + 4 * i;
+      maximum.Take(v[u].x, token);
+      if (token + 1 < row.end) maximum.Take(v[u].y, token + 1);
+      if (token + 2 < row.end) maximum.Take(v[u].z, token + 2);
+      if (token + 3 < row.end) maximum.Take(v[u].w, token + 3);
+      if (keep) slice[i] = v[u];
+    }
+  }
+  return maximum.Packed();
+}
+
+// Which tokens the filters leave.
+struct Kept {
+  uint64_t limit = kNotFinite;  // The last that stays, in the order of ScaledKey.
+  float min_p = 0;
+
+  __device__ __forceinline__ bool Has(float z, int token) const {
+    return Ordered(__float_as_uint(z) & 0x7FFFFFFFu, token) <= limit;
+  }
+};
+
+__device__ __forceinline__ Kept ApplyFilters(const SampleParams& params, int vocab,
+                                             const ScaledKey& key, Row* row) {
+  Kept kept;
+  kept.limit = Ordered(~0u, (1 << kTokenBits) - 1);
+  kept.min_p = params.min_p;
+  if (params.top_k > 0 && params.top_k < vocab) {
+    kept.limit = Select<false>(row, key, kept.limit, static_cast<uint64_t>(params.top_k), 0.0f);
+  }
+  if (params.top_p < 1.0f) {
+    kept.limit = Select<true>(row, key, kept.limit, 0, params.top_p);
+  }
+  return kept;
+}
+
+__device__ __forceinline__ PhiloxBlock NoiseBits(const NoiseKey& noise, int token) {
+  return Philox4x32({{static_cast<uint32_t>(token) / 4, noise.position, noise.sample_index, 0}},
+                    static_cast<uint32_t>(noise.seed), static_cast<uint32_t>(noise.seed >> 32));
+}
+// GumbelNoise of philox.h without an index into registers.
+__device__ __forceinline__ float NoiseOfToken(const NoiseKey& noise, int token) {
+  const PhiloxBlock bits = NoiseBits(noise, token);
+  const uint32_t even = token % 4 == 0 ? bits.word[0] : bits.word[2];
+  const uint32_t odd = token % 4 == 1 ? bits.word[1] : bits.word[3];
+  return GumbelFromBits(token % 2 == 0 ? even : odd);
+}
+
+// Whether noise from these bits could lift z to `bound`; errs towards yes.
+__device__ __forceinline__ bool NoiseCouldReach(uint32_t bits, float z, float bound) {
+  const float distance = static_cast<float>(0x7FFFFFu - (bits >> 9)) + 0.5f;  // (1 - u) * 2^23
+  return distance <= exp2f((z - bound) * 1.442695f) * (8388608.0f * 1.001f);
+}
+
+// The best score of the slice's kept tokens, packed; 0 if there is none.
+__device__ __forceinline__ uint64_t DrawFromSlice(const Row& row, const ScaledKey& key,
+                                                  const Kept& kept, const NoiseKey& noise,
+                                                  int likeliest) {
+  // A first bound: the score of the largest logit, if the filters leave it.
+  float bound = kLowest;
+  if (kept.Has(0.0f, likeliest) && !(1.0f < kept.min_p)) {
+    bound = NoiseOfToken(noise, likeliest);
+  }
+  uint64_t best = 0;
+  for (int base = 0; base < row.num_vectors; base += kRowThreads) {
+    const int i = base + static_cast<int>(threadIdx.x);
+    float4 v = make_float4(kLowest, kLowest, kLowest, kLowest);
+    if (i < row.num_vectors) v = row.slice[i];
+    const float z[4] = {key.Z(v.x), key.Z(v.y), key.Z(v.z), key.Z(v.w)};
+    const int token = row.first + 4 * i;
+    bool candidate[4];
+    bool any = false;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      candidate[j] = z[j] + kGumbelMax >= bound && token + j < row.end && kept.Has(z[j], token + j);
+      any = any || candidate[j];
+    }
+    if (!__any_sync(kAllLanes, any)) continue;
+    const PhiloxBlock random = NoiseBits(noise, token);
+    bool improved = false;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (!candidate[j] || !NoiseCouldReach(random.word[j], z[j], bound)) continue;
+      if (kept.min_p > 0.0f && ExpF32(z[j]) < kept.min_p) continue;
+      const float score = __fadd_rn(z[j], GumbelFromBits(random.word[j]));
+      if (score > kLowest) best = max(best, PackScore(score, token + j));
+      improved = true;
+    }
+    if (!__any_sync(kAllLanes, improved)) continue;
+    const uint32_t reached = __reduce_max_sync(kAllLanes, static_cast<uint32_t>(best >> 32));
+    if (reached != 0) bound = fmaxf(bound, FloatOfOrderedBits(reached));
+  }
+  return best;
+}
+
+__device__ __forceinline__ double SumOfExponentials(const Row& row, float maximum) {
+  double sum = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < row.num_vectors; i += kRowThreads) {
+    const float4 v = row.slice[i];  // Past the end: -infinity, of exponential 0.
+    sum += static_cast<double>(ExpF32(__fsub_rn(v.x, maximum)));
+    sum += static_cast<double>(ExpF32(__fsub_rn(v.y, maximum)));
+    sum += static_cast<double>(ExpF32(__fsub_rn(v.z, maximum)));
+    sum += static_cast<double>(ExpF32(__fsub_rn(v.w, maximum)));
+  }
+  return sum;
+}
+
+// Leaves the `wanted` largest logits of the row in rank 0's list.
+__device__ __forceinline__ void CollectTop(const LogitKey& key, int wanted, int vocab, Row* row) {
+  uint64_t limit = Ordered(~0u, (1 << kTokenBits) - 1);
+  if (wanted < vocab) {
+    limit = Select<false>(row, key, limit, static_cast<uint64_t>(wanted), 0.0f);
+  }
+  const uint32_t counter = ptx::AddressInBlock(&row->shared->num_top, 0);
+  for (int i = static_cast<int>(threadIdx.x); i < row->num_vectors; i += kRowThreads) {
+    const float4 v = row->slice[i];
+    const float logits[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int token = row->first + 4 * i + j;
+      const uint64_t ordered = Ordered(key(logits[j]), token);
+      if (token >= row->end || ordered > limit) continue;
+      const uint32_t at = ptx::AddCluster32(counter, 1);
+      if (at >= kSampleTopLogprobsMax) continue;
+      ptx::StoreCluster64(ptx::AddressInBlock(&row->shared->top[at], 0), ordered);
+    }
+  }
+}
+
+__device__ __forceinline__ float Logprob(float logit, float maximum, double log_sum) {
+  const double value = static_cast<double>(logit) - static_cast<double>(maximum) - log_sum;
+  return value < -static_cast<double>(FLT_MAX) ? -FLT_MAX : static_cast<float>(value);
+}
+
+// In rank 0, after the last cluster barrier.
+__device__ __forceinline__ void FillLogprobs(const float* logits, const Row& row, int wanted,
+                                             float maximum, int token, SampleResult* result) {
+  double sum = 0;
+  for (int r = 0; r < kRowBlocks; ++r) {
+    sum += __longlong_as_double(static_cast<long long>(row.shared->exp_sums[r]));
+  }
+  const double log_sum = log(sum);
+  const int i = static_cast<int>(threadIdx.x);
+  if (i == 0) {
+    result->logprob = Logprob(logits[token], maximum, log_sum);
+    result->num_top_logprobs = wanted;
+  }
+  if (i >= wanted) return;
+  const uint64_t own = row.shared->top[i];
+  int place = 0;
+  for (int other = 0; other < wanted; ++other) place += row.shared->top[other] < own ? 1 : 0;
+  const auto key = static_cast<uint32_t>(own >> kTokenBits);
+  result->top_ids[place] = TokenOf(own);
+  result->top_logprobs[place] =
+      Logprob(FloatOfOrderedBits(OrderedBits(maximum) - key), maximum, log_sum);
+}
+
+constexpr int kResultWords = static_cast<int>(sizeof(SampleResult) / 4);
+static_assert(sizeof(SampleResult) % 4 == 0 && kResultWords <= kRowThreads);
+
+__device__ __forceinline__ void ClearResult(RowShared* shared) {
+  if (threadIdx.x < kResultWords) reinterpret_cast<uint32_t*>(&shared->result)[threadIdx.x] = 0;
+  if (threadIdx.x == 0) shared->num_top = 0;
+}
+
+// In rank 0.
+__device__ __forceinline__ void WriteResult(const SampleCudaParams& p, int64_t r, RowShared* shared,
+                                            bool finite, int token) {
+  if (threadIdx.x == 0) {
+    shared->result.token = token;
+    shared->result.finite = finite;
+    if (p.last_samples != nullptr) p.last_samples[r] = token;
+  }
+  __syncthreads();
+  if (threadIdx.x < kResultWords) {
+    reinterpret_cast<uint32_t*>(p.results + r)[threadIdx.x] =
+        reinterpret_cast<const uint32_t*>(&shared->result)[threadIdx.x];
+  }
+}
+
+// The largest of the blocks' values, which each of them stores into all.
+__device__ __forceinline__ uint64_t MaxOverCluster(uint64_t block_value, const Row& row) {
+  if (threadIdx.x < kRowBlocks) {
+    ptx::StoreCluster64(ptx::AddressInBlock(&row.shared->row_best[row.rank], threadIdx.x),
+                        block_value);
+  }
+  ptx::ClusterSync();
+  uint64_t largest = 0;
+  for (int r = 0; r < kRowBlocks; ++r) largest = max(largest, row.shared->row_best[r]);
+  return largest;
+}
+
+// What a row asks for beyond its largest logit.
+struct Wanted {
+  bool draw;
+  bool logprobs;
+  int num_top;
+
+  __device__ __forceinline__ Wanted(const SampleParams& params, int vocab)
+      : draw(params.temperature >= kGreedyTemperature && params.top_k != 1),
+        logprobs(params.logprobs || params.num_top_logprobs > 0),
+        num_top(max(0, min(params.num_top_logprobs, min(vocab, kSampleTopLogprobsMax)))) {}
+  __device__ __forceinline__ bool OnlyMaximum() const { return !draw && !logprobs; }
+};
+
+// Everything after the maximum. Leaves the result's fields but `token` and `finite` in rank 0, and
+// returns the token there.
+__device__ __forceinline__ int FinishRow(const SampleParams& params, const Wanted& wanted,
+                                         const float* logits, int vocab, uint64_t largest,
+                                         Row* row) {
+  RowShared* shared = row->shared;
+  const float maximum = ScoreOf(largest);
+  if (wanted.draw) {
+    const ScaledKey key = {maximum, __fdiv_rn(1.0f, params.temperature)};
+    const Kept kept = ApplyFilters(params, vocab, key, row);
+    const uint64_t best =
+        BlockMax(DrawFromSlice(*row, key, kept, params.noise, TokenOfScore(largest)), shared);
+    if (threadIdx.x == 0) {
+      ptx::StoreCluster64(ptx::AddressInBlock(&shared->draw_best[row->rank], 0), best);
+    }
+    __syncthreads();
+  }
+  if (wanted.logprobs) {
+    const double sum = BlockSum(SumOfExponentials(*row, maximum), shared);
+    if (threadIdx.x == 0) {
+      ptx::StoreCluster64(ptx::AddressInBlock(&shared->exp_sums[row->rank], 0),
+                          static_cast<uint64_t>(__double_as_longlong(sum)));
+    }
+    __syncthreads();
+    if (wanted.num_top > 0) CollectTop({OrderedBits(maximum)}, wanted.num_top, vocab, row);
+  }
+  ptx::ClusterSync();  // The last: nobody touches another block's memory after it.
+  if (row->rank != 0) return 0;
+  int token = TokenOfScore(largest);
+  if (wanted.draw) {
+    uint64_t best = 0;
+    for (int r = 0; r < kRowBlocks; ++r) best = max(best, shared->draw_best[r]);
+    if (best != 0) token = TokenOfScore(best);
+  }
+  if (wanted.logprobs) {
+    FillLogprobs(logits, *row, wanted.num_top, maximum, token, &shared->result);
+  }
+  return token;
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kRowThreads, 2) SampleKernel(const SampleCudaParams p) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  auto* shared = reinterpret_cast<RowShared*>(memory);
+  auto* slice = reinterpret_cast<float4*>(memory + (sizeof(RowShared) + 15) / 16 * 16);
+  ptx::DependencyTrigger();
+  ClearResult(shared);
+  ptx::ClusterArrive();  // This block has started; waited for before memory of others is touched.
+  ptx::DependencyWait();
+
+  const int64_t r = blockIdx.x / kRowBlocks;
+  const SampleParams& params = p.params[r];  // Read where needed: registers are short.
+  const Wanted wanted(params, p.vocab);
+  const float* logits = p.logits + r * p.stride;
+  Row row;
+  row.shared = shared;
+  row.slice = slice;
+  row.rank = ptx::ClusterRank();
+  row.pass = 0;
+  row.first = static_cast<int>(row.rank) * SliceTokens(p.vocab);
+  row.end = min(row.first + SliceTokens(p.vocab), p.vocab);
+  row.num_vectors = max(0, (row.end - row.first + 3) / 4);
+  const uint64_t block_largest =
+      BlockMax(LoadSlice<kVector>(logits, row, !wanted.OnlyMaximum(), slice), shared);
+  ptx::ClusterWait();
+  const uint64_t largest = MaxOverCluster(block_largest, row);
+
+  const bool finite = largest != kNotFinite;
+  int token = finite ? TokenOfScore(largest) : 0;
+  if (finite && !wanted.OnlyMaximum()) {
+    token = FinishRow(params, wanted, logits, p.vocab, largest, &row);
+  }
+  if (row.rank == 0) WriteResult(p, r, shared, finite, token);
+}
+
+}  // namespace
+
+KernelStatus SampleCuda(const SampleCudaParams& p, CudaStream stream, LaunchOrder order) {
+  if (p.rows < 0 || p.vocab < 1 || p.stride < p.vocab) return KernelStatus::kInvalidArgument;
+  if (p.vocab > kSampleCudaVocabMax || p.rows > INT32_MAX / kRowBlocks) {
+    return KernelStatus::kUnsupported;
+  }
+  if (p.rows == 0) return KernelStatus::kOk;
+  if (p.logits == nullptr || p.params == nullptr || p.results == nullptr) {
+    return KernelStatus::kInvalidArgument;
+  }
+  const auto kernel =
+      p.stride % 4 == 0 && IsAligned16(p.logits) ? SampleKernel<true> : SampleKernel<false>;
+  return Launch({.grid = dim3(static_cast<unsigned>(p.rows) * kRowBlocks),
+                 .block = dim3(kRowThreads),
+                 .shared_bytes = (sizeof(RowShared) + 15) / 16 * 16 +
+                                 static_cast<size_t>(SliceTokens(p.vocab)) * sizeof(float),
+                 .stream = stream,
+                 .order = order,
+                 .cluster = kRowBlocks},
+                kernel, p);
+}
+
+}  // namespace baton::kernels
