@@ -40,7 +40,7 @@ struct PrefillWork {
 
 // A CUtensorMap over the whole pool: rows of head_dim elements, boxes of 64 columns and
 // min(block_tokens, 64) rows, 128-byte swizzle. Opaque, so that this header needs no CUDA.
-struct alignas(64) KvTensorMap {
+struct alignas(128) KvTensorMap {
   uint64_t opaque[16] = {};
 };
 
@@ -81,8 +81,8 @@ constexpr bool PrefillSm90Supports(int32_t head_dim, int32_t block_tokens) {
   return (head_dim == 64 || head_dim == 128 || head_dim == 256) && block_tokens >= 16;
 }
 
-// q, out and kv.base aligned to 16 bytes and both strides multiples of 8 for kSm90; to 4 bytes and
-// even for kMma.
+// REQUIRES: q, out and kv.base aligned to 16 bytes and both strides multiples of 8; for a head_dim
+// that is no multiple of 8, 4 bytes and even strides.
 KernelStatus PrefillAttentionSm90(const PrefillAttentionParams& p, CudaStream stream,
                                   LaunchOrder order);
 KernelStatus PrefillAttentionMma(const PrefillAttentionParams& p, CudaStream stream,

@@ -1,0 +1,348 @@
+// A consumer warpgroup of the wgmma kernel: 64 query rows against all their keys.
+//
+// One stream of steps over all key tiles of all work: a step starts scores = Q K^T of its tile and
+// then out += weights V of the tile before, which may belong to the work before; the softmax of the
+// scores runs while the tensor cores are at the second product. The consumers start their products
+// in turn, so that the softmax of one meets the products of the other.
+#ifndef BATON_KERNELS_PREFILL_ATTENTION_PREFILL_SM90_CONSUMER_CUH_
+#define BATON_KERNELS_PREFILL_ATTENTION_PREFILL_SM90_CONSUMER_CUH_
+
+#include <cstdint>
+
+#include "kernels/launch/half_types.cuh"
+#include "kernels/prefill_attention/prefill_sm90_shared.cuh"
+#include "kernels/ptx/named_barrier.cuh"
+#include "kernels/ptx/proxy_fence.cuh"
+#include "kernels/ptx/wgmma_attention.cuh"
+
+namespace baton::kernels {
+
+// Barriers 1, 2, ...: consumer i may start its products. The next ones: consumer i by itself.
+constexpr int kOrderBarrier = 1;
+constexpr int kOwnBarrier = 4;
+
+template <typename C>
+struct Sm90Consumer {
+  const PrefillAttentionParams& p;
+  Sm90Shared<C>& shared;
+  const int consumer;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int row = static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
+
+  RingPlace<C::kStages> key = {};
+  RingPlace<C::kStages> value = {};
+  RingPlace<C::kQueries> query = {};
+  RingPlace<2> place = {};
+
+  // Rows `row` and `row` + 8 of the 64.
+  int32_t position[2] = {};
+  int32_t first_key[2] = {};
+  float maximum[2] = {};  // Of the raw scores.
+  float sum[2] = {};      // Of weights, over this lane's columns.
+  uint16_t* out_row[2] = {};
+
+  // The tile whose weights are ready and whose V is still to be added.
+  bool pending = false;
+  bool first_of_work = false;
+  int32_t value_begin = 0;  // Keys of it whose V may be anything lie outside of these.
+  int32_t value_end = C::kKeys;
+
+  __device__ __forceinline__ void WaitForTurn() const {
+    if constexpr (C::kOrdered) ptx::NamedBarrierSync(kOrderBarrier + consumer, 256);
+  }
+  __device__ __forceinline__ void PassTurn() const {
+    if constexpr (C::kOrdered) {
+      ptx::NamedBarrierArrive(kOrderBarrier + (consumer + 1) % C::kConsumers, 256);
+    }
+  }
+  __device__ __forceinline__ void Release(uint64_t* empty) const {
+    if (lane == 0) ptx::MbarrierArrive(empty);
+  }
+
+  __device__ __forceinline__ void StartScores(float (&scores)[C::kKeys / 2]) {
+    const uint64_t a = ptx::WgmmaDescriptorSwizzle128(shared.query[query.slot][consumer]);
+    const uint64_t b = ptx::WgmmaDescriptorSwizzle128(shared.key[key.slot]);
+#pragma unroll
+    for (int k = 0; k < C::kDim / 16; ++k) {
+      ptx::WgmmaScores<C::kType, C::kKeys>::Run(
+          scores, a + k / 4 * (64 * 128 / 16) + k % 4 * ptx::kWgmmaDescriptorStepK16,
+          b + k / 4 * (C::kKeyColumnBytes / 16) + k % 4 * ptx::kWgmmaDescriptorStepK16, k > 0);
+    }
+  }
+
+  __device__ __forceinline__ void StartValues(float (&out)[C::kDim / 2],
+                                              const uint32_t (&weights)[C::kKeys / 4]) {
+    const uint64_t b = ptx::WgmmaDescriptorTransposed(shared.value[value.slot], C::kKeyColumnBytes);
+#pragma unroll
+    for (int k = 0; k < C::kKeys / 16; ++k) {
+      ptx::WgmmaValues<C::kType, C::kDim>::Run(out, &weights[4 * k],
+                                               b + k * ptx::kWgmmaDescriptorStepTransposed,
+                                               k > 0 || !first_of_work);
+    }
+  }
+
+  __device__ __forceinline__ void WaitForValues() const {
+    ptx::MbarrierWait(&shared.barriers.value_full[value.slot], value.parity);
+  }
+
+  // Zeros V of the pending tile where no sequence's key is: weights there are zero, but 0 * NaN is
+  // not. Both consumers do it, each for itself.
+  __device__ __forceinline__ void ClearForeignValues() const {
+    if (value_begin == 0 && value_end == C::kKeys) return;
+    WaitForValues();
+    constexpr int kPieces = C::kDim / 8;
+    for (int i = static_cast<int>(threadIdx.x % 128); i < C::kKeys * kPieces; i += 128) {
+      const int r = i / kPieces;
+      if (r >= value_begin && r < value_end) continue;
+      uint8_t* at =
+          shared.value[value.slot] + i % kPieces / 8 * C::kKeyColumnBytes + r * 128 + i % 8 * 16;
+      *reinterpret_cast<uint4*>(at) = uint4{0, 0, 0, 0};
+    }
+    ptx::FenceProxyAsyncShared();
+    ptx::NamedBarrierSync(kOwnBarrier + consumer, 128);
+  }
+
+  // Scores to weights, in place, against the maxima of before; returns what these scale by.
+  // kFirst: there is no before.
+  template <bool kFirst, bool kMask>
+  __device__ __forceinline__ void Softmax(float (&scores)[C::kKeys / 2], float (&rescale)[2],
+                                          int32_t tile) {
+    if constexpr (C::kSoftcap) {
+      const float inner = 2 * kLog2E * p.scale / p.softcap;
+#pragma unroll
+      for (float& s : scores) s = SoftcappedScore(s, inner, p.softcap);
+    }
+    const float factor = C::kSoftcap ? kLog2E : p.scale * kLog2E;
+    if constexpr (kMask) {
+      const int32_t column = tile * C::kKeys + lane % 4 * 2;
+#pragma unroll
+      for (int i = 0; i < C::kKeys / 2; ++i) {
+        const int32_t at = i / 4 * 8 + i % 2;
+        const bool visible =
+            at <= position[i / 2 % 2] - column && at >= first_key[i / 2 % 2] - column;
+        scores[i] = visible ? scores[i] : -INFINITY;
+      }
+    }
+    float shift[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float most = fmaxf(scores[2 * r], scores[2 * r + 1]);
+#pragma unroll
+      for (int i = 4; i < C::kKeys / 2; i += 4) {
+        most = fmaxf(most, fmaxf(scores[i + 2 * r], scores[i + 2 * r + 1]));
+      }
+      most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, 2));
+      if constexpr (!kFirst) {
+        // A little above the old maximum will do: weights may grow to 2^8.
+        if (C::kLazyRescale && !((most - maximum[r]) * factor > 8)) most = maximum[r];
+        most = fmaxf(most, maximum[r]);
+      }
+      // A row that has seen no key yet keeps -inf, and weights of zero.
+      shift[r] = (kMask && most == -INFINITY ? 0 : most) * factor;
+      if constexpr (!kFirst) rescale[r] = ptx::Ex2(maximum[r] * factor - shift[r]);
+      maximum[r] = most;
+    }
+#pragma unroll
+    for (int i = 0; i < C::kKeys / 2; ++i) {
+      scores[i] = ptx::Ex2(scores[i] * factor - shift[i / 2 % 2]);
+    }
+  }
+
+  __device__ __forceinline__ void SumWeights(const float (&weights)[C::kKeys / 2],
+                                             float (&total)[2]) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float even = weights[2 * r];
+      float odd = weights[2 * r + 1];
+#pragma unroll
+      for (int i = 4; i < C::kKeys / 2; i += 4) {
+        even += weights[i + 2 * r];
+        odd += weights[i + 2 * r + 1];
+      }
+      total[r] = even + odd;
+    }
+  }
+
+  __device__ __forceinline__ void PackWeights(const float (&from)[C::kKeys / 2],
+                                              uint32_t (&to)[C::kKeys / 4]) const {
+#pragma unroll
+    for (int i = 0; i < C::kKeys / 4; ++i) {
+      to[i] = PackPair<C::kType>(from[2 * i], from[2 * i + 1]);
+    }
+  }
+
+  __device__ __forceinline__ void StoreOut(const float (&out)[C::kDim / 2]) const;
+
+  // One step, over key tile `tile`. kFirst: of new work; what is pending is the end of the work
+  // before, whose results are stored.
+  template <bool kFirst, bool kMask>
+  __device__ __forceinline__ void Step(float (&out)[C::kDim / 2], float (&scores)[C::kKeys / 2],
+                                       uint32_t (&weights)[C::kKeys / 4], int32_t tile,
+                                       bool last_of_work) {
+    const bool has_pending = kFirst ? pending : true;
+    if (has_pending) ClearForeignValues();
+    ptx::MbarrierWait(&shared.barriers.key_full[key.slot], key.parity);
+    WaitForTurn();
+    ptx::PinRegisters(out);
+    ptx::PinRegisters(scores);
+    ptx::PinRegisters(weights);
+    ptx::WgmmaFence();
+    StartScores(scores);
+    ptx::WgmmaCommit();
+    if (has_pending) {
+      WaitForValues();
+      StartValues(out, weights);
+    }
+    ptx::WgmmaCommit();
+    PassTurn();
+    ptx::WgmmaWait<1>();
+    ptx::PinRegisters(scores);
+    Release(&shared.barriers.key_empty[key.slot]);
+    key.Advance();
+    if (last_of_work) {
+      Release(&shared.barriers.query_empty[query.slot][consumer]);
+      query.Advance();
+    }
+    float rescale[2];
+    float total[2];
+    Softmax<kFirst, kMask>(scores, rescale, tile);
+    SumWeights(scores, total);
+    // The assembler would compute the weights after the wait, which nothing tells to come later.
+    // This does: it needs them, and is never taken, as no sum of exponentials is negative.
+    if (C::kEarlySoftmax && total[0] + total[1] < 0) asm volatile("nanosleep.u32 1;" ::: "memory");
+    ptx::WgmmaWait<0>();
+    ptx::PinRegisters(out);
+    ptx::PinRegisters(weights);
+    if (has_pending) {
+      Release(&shared.barriers.value_empty[value.slot]);
+      value.Advance();
+    }
+    if constexpr (kFirst) {
+      if (has_pending) StoreOut(out);
+      sum[0] = total[0];
+      sum[1] = total[1];
+    } else {
+      if (!C::kLazyRescale || __any_sync(0xFFFFFFFF, rescale[0] != 1 || rescale[1] != 1)) {
+#pragma unroll
+        for (int i = 0; i < C::kDim / 2; ++i) out[i] *= rescale[i / 2 % 2];
+      }
+      sum[0] = sum[0] * rescale[0] + total[0];
+      sum[1] = sum[1] * rescale[1] + total[1];
+    }
+    PackWeights(scores, weights);
+    pending = true;
+    first_of_work = kFirst;
+  }
+
+  __device__ __forceinline__ void Run();
+};
+
+// Divides by the sums and writes the rows. Four lanes hold a row's columns in pairs; they trade
+// them so that each has 8 in sequence and stores 16 bytes.
+template <typename C>
+__device__ __forceinline__ void Sm90Consumer<C>::StoreOut(const float (&out)[C::kDim / 2]) const {
+  const int quad = lane % 4;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float total = sum[r];
+    total += __shfl_xor_sync(0xFFFFFFFF, total, 1);
+    total += __shfl_xor_sync(0xFFFFFFFF, total, 2);
+    const float inverse = 1 / total;
+#pragma unroll
+    for (int g = 0; g < C::kDim / 8; g += 4) {
+      uint32_t a[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* from = &out[(g + i) * 4 + 2 * r];
+        a[i] = PackPair<C::kType>(from[0] * inverse, from[1] * inverse);
+      }
+      const bool odd = (quad & 1) != 0;
+      const uint32_t low = __shfl_xor_sync(0xFFFFFFFF, odd ? a[0] : a[1], 1);
+      const uint32_t high = __shfl_xor_sync(0xFFFFFFFF, odd ? a[2] : a[3], 1);
+      // Groups g + (quad & 1) and g + 2 + (quad & 1), the pairs of lanes quad & 2 and the next.
+      const uint32_t u[2] = {odd ? low : a[0], odd ? a[1] : low};
+      const uint32_t v[2] = {odd ? high : a[2], odd ? a[3] : high};
+      const bool upper = (quad & 2) != 0;
+      const uint32_t x = __shfl_xor_sync(0xFFFFFFFF, upper ? u[0] : v[0], 2);
+      const uint32_t y = __shfl_xor_sync(0xFFFFFFFF, upper ? u[1] : v[1], 2);
+      const uint4 piece = upper ? uint4{x, y, v[0], v[1]} : uint4{u[0], u[1], x, y};
+      if (out_row[r] != nullptr) {
+        *reinterpret_cast<uint4*>(out_row[r] + (g + quad) * 8) = piece;
+      }
+    }
+  }
+}
+
+template <typename C>
+__device__ __forceinline__ void Sm90Consumer<C>::Run() {
+  float out[C::kDim / 2] = {};
+  float scores[C::kKeys / 2] = {};
+  uint32_t weights[C::kKeys / 4] = {};
+  if (consumer == C::kConsumers - 1) PassTurn();
+  for (;;) {
+    ptx::MbarrierWait(&shared.barriers.item_full[place.slot], place.parity);
+    const Sm90Item item = shared.items[place.slot];
+    __syncwarp();
+    Release(&shared.barriers.item_empty[place.slot]);
+    place.Advance();
+    const PrefillTile& tile = item.tile;
+    if (tile.num_tokens == 0) break;
+
+    int32_t token[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int32_t at = consumer * 64 + row + r * 8;
+      token[r] = at / tile.heads;
+      position[r] = tile.first_position + min(token[r], tile.num_tokens - 1);
+      first_key[r] = p.window > 0 ? position[r] - p.window + 1 : 0;
+    }
+    // Tiles in (some) between need no mask for any of the 64 rows.
+    const int32_t first_token = min(consumer * 64 / tile.heads, tile.num_tokens - 1);
+    const int32_t last_token = min((consumer * 64 + 63) / tile.heads, tile.num_tokens - 1);
+    const int32_t last_full = (tile.first_position + first_token + 1) / C::kKeys - 1;
+    const int32_t first_seen = tile.first_position + last_token - p.window + 1;
+    const int32_t first_full =
+        p.window > 0 && first_seen > 0 ? (first_seen + C::kKeys - 1) / C::kKeys : 0;
+
+    ptx::MbarrierWait(&shared.barriers.query_full[query.slot][consumer], query.parity);
+    int32_t j = item.last_tile;
+    Step<true, true>(out, scores, weights, j, j == item.first_tile);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int32_t at = consumer * 64 + row + r * 8;
+      out_row[r] = token[r] < tile.num_tokens
+                       ? static_cast<uint16_t*>(p.out) + (tile.q_row + token[r]) * p.out_stride +
+                             int64_t{tile.head + at - token[r] * tile.heads} * C::kDim
+                       : nullptr;
+    }
+    const auto set_value_bounds = [&] {
+      value_begin = max(0, item.key_begin - j * C::kKeys);
+      value_end = min(C::kKeys, tile.kv_length - j * C::kKeys);
+    };
+    set_value_bounds();
+    for (--j; j >= item.first_tile; --j) {
+      if (j > last_full || j < first_full) {
+        Step<false, true>(out, scores, weights, j, j == item.first_tile);
+      } else {
+        Step<false, false>(out, scores, weights, j, j == item.first_tile);
+      }
+      set_value_bounds();
+    }
+  }
+  if (!pending) return;
+  ClearForeignValues();
+  WaitForValues();
+  ptx::PinRegisters(out);
+  ptx::PinRegisters(weights);
+  ptx::WgmmaFence();
+  StartValues(out, weights);
+  ptx::WgmmaCommit();
+  ptx::WgmmaWait<0>();
+  ptx::PinRegisters(out);
+  StoreOut(out);
+}
+
+}  // namespace baton::kernels
+
+#endif  // BATON_KERNELS_PREFILL_ATTENTION_PREFILL_SM90_CONSUMER_CUH_
