@@ -71,7 +71,12 @@ DeviceBytes::~DeviceBytes() {
   cudaFree(allocation_);
 }
 
-void DeviceBytes::Poison() { Require(cudaMemset(data_, 0xFF, bytes_), "cudaMemset"); }
+// Waits: cudaMemset may return before the memory is set, and kernels of the tests run in streams that
+// do not wait for it.
+void DeviceBytes::Poison() {
+  Require(cudaMemset(data_, 0xFF, bytes_), "cudaMemset");
+  Require(cudaStreamSynchronize(nullptr), "cudaMemset");
+}
 
 void DeviceBytes::CopyFrom(const void* host) {
   if (bytes_ == 0) return;
