@@ -10,6 +10,7 @@
 #include <regex>
 
 #include "kernels/launch/cuda_testing.h"
+#include "kernels/launch/read_memory.h"
 
 namespace baton::kernels::testing {
 namespace {
@@ -90,7 +91,10 @@ bool RegisterBench(const char* name, BenchFunction function) {
 
 void GpuBench::FlushL2() {
   if (flush_ == nullptr) flush_ = DeviceAllocate(kFlushBytes);
-  Require(cudaMemsetAsync(flush_, 1, kFlushBytes, stream_), "flush");
+  // Read, not written: dirty lines in the cache would be written back at the next kernel's expense.
+  const KernelStatus status =
+      ReadMemory(flush_, kFlushBytes, static_cast<uint32_t*>(flush_), stream_);
+  Require(status == KernelStatus::kOk ? cudaSuccess : cudaPeekAtLastError(), "flush");
 }
 
 double GpuBench::MedianMicroseconds(const std::function<void(int, CudaStream)>& run,

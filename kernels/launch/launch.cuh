@@ -34,6 +34,11 @@ template <typename... Params, typename... Args>
 KernelStatus Launch(const LaunchConfig& config, void (*kernel)(Params...), Args&&... args) {
   const KernelStatus allowed = AllowSharedBytes(kernel, config.shared_bytes);
   if (allowed != KernelStatus::kOk) return allowed;
+  if (config.cluster > 8) {  // More than every GPU promises; sm_90 has GPCs of 16 and more.
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (error != cudaSuccess) return KernelStatus::kLaunchFailed;
+  }
   cudaLaunchConfig_t launch = {};
   launch.gridDim = config.grid;
   launch.blockDim = config.block;
