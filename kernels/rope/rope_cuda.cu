@@ -11,6 +11,8 @@
 // of these over the group's heads. Root mean squares of QK-norm are sums over the group by
 // shuffles.
 //
+// Other head dimensions and alignments: a warp takes a head, a lane pairs l, l + 32, ...
+//
 // Bytes: 4 * rows * (num_heads + 2 * num_kv_heads) * head_dim + 4 * rows * head_dim of angles,
 // which stay in the caches: bound by memory. Ideal at 4.2 TB/s for 4096 rows of 32 + 2 * 8 heads of
 // 128: 24 us. At decode it is bound by latency.
@@ -77,13 +79,18 @@ __device__ __forceinline__ void NormaliseHead(const float* gamma, int half, floa
   for (int j = 0; j < 8; ++j) x->high.v[j] = x->high.v[j] * inverse * high.v[j];
 }
 
+// A pair (first half's element, second half's), rotated by an angle (cosine, sine).
+__device__ __forceinline__ float2 RotatePair(float2 x, float2 angle) {
+  return {fmaf(x.x, angle.x, -__fmul_rn(x.y, angle.y)),
+          fmaf(x.y, angle.x, __fmul_rn(x.x, angle.y))};
+}
+
 __device__ __forceinline__ HeadPart Rotate(const HeadPart& x, const HeadPart& angles) {
   HeadPart y;
   for (int j = 0; j < 8; ++j) {
-    const float c = angles.low.v[j];
-    const float s = angles.high.v[j];
-    y.low.v[j] = fmaf(x.low.v[j], c, -__fmul_rn(x.high.v[j], s));
-    y.high.v[j] = fmaf(x.high.v[j], c, __fmul_rn(x.low.v[j], s));
+    const float2 pair = RotatePair({x.low.v[j], x.high.v[j]}, {angles.low.v[j], angles.high.v[j]});
+    y.low.v[j] = pair.x;
+    y.high.v[j] = pair.y;
   }
   return y;
 }
@@ -148,13 +155,89 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-bool PointersAreGood(const RopeKvWriteCudaParams& p) {
-  if (p.qkv == nullptr || p.angles == nullptr || p.slots == nullptr || p.q == nullptr ||
-      p.kv.base == nullptr) {
-    return false;
+// One head of any even dimension, by a warp.
+template <HalfType kType>
+__device__ __forceinline__ void WarpHead(const typename HalfTraits<kType>::Element* in,
+                                         const float* angles, const float* gamma, float epsilon,
+                                         int half, bool rotates,
+                                         typename HalfTraits<kType>::Element* out) {
+  using Traits = HalfTraits<kType>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float inverse = 1;
+  if (gamma != nullptr) {
+    float sum = 0;
+    for (int i = lane; i < 2 * half; i += 32) {
+      const float x = Traits::ToFloat(in[i]);
+      sum = fmaf(x, x, sum);
+    }
+    sum = GroupSum(sum, {lane, ~0u, 32});
+    inverse = 1.0f / sqrtf(sum / static_cast<float>(2 * half) + epsilon);
   }
-  return IsAligned16(p.qkv) && IsAligned16(p.angles) && IsAligned16(p.q) &&
-         IsAligned16(p.kv.base) && IsAligned16(p.q_gamma) && IsAligned16(p.k_gamma);
+  for (int i = lane; i < half; i += 32) {
+    if (!rotates) {
+      out[i] = in[i];
+      out[i + half] = in[i + half];
+      continue;
+    }
+    float2 x = {Traits::ToFloat(in[i]), Traits::ToFloat(in[i + half])};
+    if (gamma != nullptr) x = {x.x * inverse * gamma[i], x.y * inverse * gamma[i + half]};
+    const float2 y = RotatePair(x, {angles[i], angles[i + half]});
+    out[i] = Traits::FromFloat(y.x);
+    out[i + half] = Traits::FromFloat(y.y);
+  }
+}
+
+template <HalfType kType>
+__global__ void __launch_bounds__(kThreads) RopeKvWriteAnyKernel(const RopeKvWriteCudaParams p) {
+  using Element = typename HalfTraits<kType>::Element;
+  ptx::DependencyTrigger();
+  ptx::DependencyWait();
+  const int64_t dim = p.kv.head_dim;
+  const int64_t row = blockIdx.x;
+  const int num_heads = p.num_heads + 2 * p.kv.num_kv_heads;
+  const auto h = static_cast<int>((blockIdx.y * kThreads + threadIdx.x) / 32);
+  if (h >= num_heads) return;
+  const int key_head = h - p.num_heads;
+  const int value_head = key_head - p.kv.num_kv_heads;
+  const int64_t slot = p.slots[row];
+  if (key_head >= 0 && slot < 0) return;
+  Element* out = static_cast<Element*>(p.q) + (row * p.num_heads + h) * dim;
+  if (key_head >= 0) {
+    const int64_t offset = value_head >= 0 ? KeyOffset(p.kv, slot, value_head) + p.kv.value_offset
+                                           : KeyOffset(p.kv, slot, key_head);
+    out = static_cast<Element*>(p.kv.base) + offset;
+  }
+  const float* gamma = value_head >= 0 ? nullptr : key_head >= 0 ? p.k_gamma : p.q_gamma;
+  WarpHead<kType>(static_cast<const Element*>(p.qkv) + (row * num_heads + h) * dim,
+                  p.angles + row * dim, gamma, p.qk_epsilon, static_cast<int>(dim / 2),
+                  value_head < 0, out);
+}
+
+// Whether all vectors of 16 bytes that RopeKvWriteKernel touches are aligned.
+bool VectorsFit(const RopeKvWriteCudaParams& p) {
+  const PagedKv16& kv = p.kv;
+  return kv.head_dim % 16 == 0 && kv.head_dim <= kHeadDimMax && kv.block_stride % 8 == 0 &&
+         kv.layer_offset % 8 == 0 && kv.head_stride % 8 == 0 && kv.value_offset % 8 == 0 &&
+         IsAligned16(p.qkv) && IsAligned16(p.angles) && IsAligned16(p.q) && IsAligned16(kv.base) &&
+         IsAligned16(p.q_gamma) && IsAligned16(p.k_gamma);
+}
+
+template <HalfType kType>
+KernelStatus LaunchRopeKvWrite(const RopeKvWriteCudaParams& p, int num_heads, CudaStream stream,
+                               LaunchOrder order) {
+  const bool vectors = VectorsFit(p);
+  int group_log2 = 0;
+  while (8 << group_log2 < p.kv.head_dim / 2) ++group_log2;
+  int heads_per_block = vectors ? kThreads >> group_log2 : kThreads / 32;
+  if (vectors && p.rows >= kManyRows) heads_per_block = num_heads;
+  const LaunchConfig config = {
+      .grid = dim3(static_cast<unsigned>(p.rows),
+                   static_cast<unsigned>((num_heads + heads_per_block - 1) / heads_per_block)),
+      .block = dim3(kThreads),
+      .stream = stream,
+      .order = order};
+  return vectors ? Launch(config, RopeKvWriteKernel<kType>, p, group_log2, heads_per_block)
+                 : Launch(config, RopeKvWriteAnyKernel<kType>, p);
 }
 
 }  // namespace
@@ -178,25 +261,16 @@ KernelStatus RopeKvWriteCuda(const RopeKvWriteCudaParams& p, CudaStream stream, 
   if (p.rows < 0 || p.num_heads < 0 || p.kv.num_kv_heads < 0 || p.kv.head_dim <= 0) {
     return KernelStatus::kInvalidArgument;
   }
+  if (p.kv.head_dim % 2 != 0 || p.rows > INT32_MAX) return KernelStatus::kUnsupported;
   const int num_heads = p.num_heads + 2 * p.kv.num_kv_heads;
-  if (p.kv.head_dim % 16 != 0 || p.kv.head_dim > kHeadDimMax || p.rows > INT32_MAX) {
-    return KernelStatus::kUnsupported;
-  }
   if (p.rows == 0 || num_heads == 0) return KernelStatus::kOk;
-  if (!PointersAreGood(p)) return KernelStatus::kInvalidArgument;
-  int group_log2 = 0;
-  while (8 << group_log2 < p.kv.head_dim / 2) ++group_log2;
-  const int groups = kThreads >> group_log2;
-  const int heads_per_block = p.rows >= kManyRows ? num_heads : groups;
-  const LaunchConfig config = {
-      .grid = dim3(static_cast<unsigned>(p.rows),
-                   static_cast<unsigned>((num_heads + heads_per_block - 1) / heads_per_block)),
-      .block = dim3(kThreads),
-      .stream = stream,
-      .order = order};
-  const auto kernel = p.kv.type == HalfType::kBF16 ? RopeKvWriteKernel<HalfType::kBF16>
-                                                   : RopeKvWriteKernel<HalfType::kF16>;
-  return Launch(config, kernel, p, group_log2, heads_per_block);
+  if (p.qkv == nullptr || p.angles == nullptr || p.slots == nullptr || p.q == nullptr ||
+      p.kv.base == nullptr) {
+    return KernelStatus::kInvalidArgument;
+  }
+  return p.kv.type == HalfType::kBF16
+             ? LaunchRopeKvWrite<HalfType::kBF16>(p, num_heads, stream, order)
+             : LaunchRopeKvWrite<HalfType::kF16>(p, num_heads, stream, order);
 }
 
 }  // namespace baton::kernels

@@ -35,7 +35,8 @@ struct RopeKvWriteCudaParams {
   int64_t rows = 0;
   int32_t num_heads = 0;
 };
-// Head dimensions: multiples of 16 up to 512. qkv, q and the pool are aligned to 16 bytes.
+// Any even head dimension; quickest are multiples of 16 up to 512 with qkv, q, the pool, its
+// strides and the gammas aligned to 16 bytes.
 KernelStatus RopeKvWriteCuda(const RopeKvWriteCudaParams& p, CudaStream stream, LaunchOrder order);
 
 }  // namespace baton::kernels

@@ -226,7 +226,7 @@ void Check(const Case& c) {
 TEST(RopeKvWriteCuda, AgreesWithTheReferenceInSmallShapes) {
   SKIP_WITHOUT_GPU();
   for (const HalfType type : {HalfType::kBF16, HalfType::kF16}) {
-    for (const int32_t dim : {16, 48, 64, 96, 128, 256, 512}) {
+    for (const int32_t dim : {2, 8, 10, 16, 48, 64, 66, 96, 128, 256, 512, 520}) {
       for (const bool norm : {false, true}) {
         Check({.rows = 3,
                .num_heads = 3,
@@ -267,7 +267,7 @@ TEST(RopeKvWriteCuda, RefusesWhatItCannotDo) {
   p.rows = 1;
   p.num_heads = 1;
   EXPECT_EQ(RopeKvWriteCuda(p, nullptr, LaunchOrder::kAfter), KernelStatus::kInvalidArgument);
-  p.kv.head_dim = 24;
+  p.kv.head_dim = 25;
   EXPECT_EQ(RopeKvWriteCuda(p, nullptr, LaunchOrder::kAfter), KernelStatus::kUnsupported);
   p.kv.head_dim = 128;
   EXPECT_EQ(RopeKvWriteCuda(p, nullptr, LaunchOrder::kAfter), KernelStatus::kInvalidArgument);
