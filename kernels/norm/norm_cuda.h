@@ -21,7 +21,6 @@ struct AddNormCudaParams {
   int64_t rows = 0;
   int64_t cols = 0;  // [1, kAddNormColsMax]; quickest when a multiple of 8.
   float epsilon = 0;
-  int tune = 0;
   HalfType type = HalfType::kBF16;
 };
 KernelStatus AddNormCuda(const AddNormCudaParams& p, CudaStream stream, LaunchOrder order);

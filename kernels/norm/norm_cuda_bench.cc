@@ -22,25 +22,22 @@ BATON_GPU_BENCH(norm) {
   auto* out = static_cast<uint16_t*>(DeviceAllocate(kRowsMax * kCols * 2));
   auto* residual = static_cast<float*>(DeviceAllocate(kRowsMax * kCols * 4));
   auto* gamma = static_cast<float*>(RandomDeviceHalves(HalfType::kBF16, kCols * 2, 1, 2));
-  for (const int tune : {1, 2}) {
-    for (const int64_t rows : {1, 8, 64, 256, 4096, 8192}) {
-      const auto run = [&](int i, CudaStream stream) {
-        const int64_t first = rows <= 64 ? i * rows * kCols : 0;
-        AddNormCuda({.delta = delta + first,
-                     .residual = residual + first,
-                     .gamma = gamma,
-                     .out = out + first,
-                     .rows = rows,
-                     .cols = kCols,
-                     .epsilon = 1e-5f,
-                     .tune = tune},
-                    stream, LaunchOrder::kOverlapped);
-      };
-      const double us =
-          rows <= 256 ? bench.MedianMicrosecondsInGraph(run, 100) : bench.MedianMicroseconds(run);
-      bench.ReportBytes("norm/" + std::to_string(rows) + "x4096/vectors" + std::to_string(tune), us,
-                        12.0 * static_cast<double>(rows * kCols));
-    }
+  for (const int64_t rows : {1, 8, 64, 256, 4096, 8192}) {
+    const auto run = [&](int i, CudaStream stream) {
+      const int64_t first = rows <= 64 ? i * rows * kCols : 0;
+      AddNormCuda({.delta = delta + first,
+                   .residual = residual + first,
+                   .gamma = gamma,
+                   .out = out + first,
+                   .rows = rows,
+                   .cols = kCols,
+                   .epsilon = 1e-5f},
+                  stream, LaunchOrder::kOverlapped);
+    };
+    const double us =
+        rows <= 256 ? bench.MedianMicrosecondsInGraph(run, 100) : bench.MedianMicroseconds(run);
+    bench.ReportBytes("norm/" + std::to_string(rows) + "x4096", us,
+                      12.0 * static_cast<double>(rows * kCols));
   }
 }
 
