@@ -2,6 +2,8 @@
 // of a whole block (8 MiB), a layer of a block (256 KiB) and a head of that (32 KiB).
 #include "kernels/kv_copy/kv_copy_cuda.h"
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <random>
 #include <string>
@@ -52,6 +54,10 @@ BATON_GPU_BENCH(kv_copy) {
                         2.0 * kTotal);
     }
   }
+  bench.ReportBytes("memcpy/134MB", bench.MedianMicroseconds([&](int, CudaStream s) {
+    cudaMemcpyAsync(staging, pool, kTotal, cudaMemcpyDeviceToDevice, s);
+  }),
+                    2.0 * kTotal);
   bench.ReportBytes("kv_checksum/134MB", bench.MedianMicroseconds([&](int, CudaStream s) {
     KvChecksumCuda(staging, kTotal, sum, s);
   }),
