@@ -6,9 +6,14 @@
 
 namespace baton::kernels::ptx {
 
+__device__ __forceinline__ uint32_t ClusterBlocks() {
+  uint32_t count;
+  asm volatile("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(count));
+  return count;
+}
 __device__ __forceinline__ uint32_t ClusterRank() {
   uint32_t rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
 
@@ -37,6 +42,11 @@ __device__ __forceinline__ uint32_t AddressInBlock(const void* own, uint32_t ran
 __device__ __forceinline__ uint32_t LoadCluster32(uint32_t address) {
   uint32_t value;
   asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ uint64_t LoadCluster64(uint32_t address) {
+  uint64_t value;
+  asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(value) : "r"(address) : "memory");
   return value;
 }
 __device__ __forceinline__ void StoreCluster64(uint32_t address, uint64_t value) {
