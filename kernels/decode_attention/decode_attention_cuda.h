@@ -39,6 +39,10 @@ struct DecodeAttentionParams {
   float softcap = 0;         // 0: none.
   int32_t split_tokens = 0;  // The plan's split_tokens when it is kFixed; 0: kBalanced.
 
+  // True when items and block_tables were complete before the first of a chain of overlapped
+  // launches began (uploaded by a copy, not by a kernel of the chain): the kernel then reads them
+  // while the kernel before it still runs, which saves about a microsecond.
+  bool metadata_is_early = false;
   const DecodeItem* items = nullptr;      // [>= grid_size], the plan's, aligned to 16 bytes.
   const int32_t* block_tables = nullptr;  // Ids of blocks; items say where a sequence begins.
   int32_t grid_size = 0;                  // As planned: DecodeAttentionGrid().

@@ -29,13 +29,15 @@ class Planner {
     plan_.num_partials = 0;
     plan_.num_counters = 0;
     CountTiles();
+    FindPieceAtoms();
     plan_.run_tiles_max = 0;
     for (int32_t s = 0; s < NumSequences(); ++s) {
       const int32_t length = QueryLength(s);
       if (input_.kv_lengths[s] == 0 || length == 0) continue;
       for (int32_t group = 0; group < RowGroups(options_.shape, length); ++group) {
         for (int32_t head = 0; head < options_.shape.num_kv_heads; ++head) {
-          CutUnit(UnitOf(s, head, group));
+          const DecodeItem unit = UnitOf(s, head, group);
+          piece_atoms_ > 0 ? CutUnitEvenly(unit) : CutUnitAtRuns(unit);
         }
       }
     }
@@ -75,20 +77,56 @@ class Planner {
     return unit;
   }
 
-  void CountTiles() {
-    total_tiles_ = 0;
+  // What a unit may be cut into: tiles, or in fixed mode splits.
+  int32_t AtomTiles() const { return options_.split == DecodeSplit::kFixed ? SplitTiles() : 1; }
+  int32_t NumAtoms(const DecodeItem& unit) const {
+    return (unit.tile_end - 1) / AtomTiles() + 1 - unit.tile_begin / AtomTiles();
+  }
+
+  // Calls visit(unit) for the units of the first KV head.
+  template <typename Visit>
+  void ForEachUnitOfAHead(Visit visit) const {
     for (int32_t s = 0; s < NumSequences(); ++s) {
       const int32_t length = QueryLength(s);
       if (input_.kv_lengths[s] == 0 || length == 0) continue;
       for (int32_t group = 0; group < RowGroups(options_.shape, length); ++group) {
-        const DecodeItem unit = UnitOf(s, 0, group);
-        total_tiles_ += int64_t{unit.tile_end - unit.tile_begin} * options_.shape.num_kv_heads;
+        visit(UnitOf(s, 0, group));
       }
     }
+  }
+
+  void CountTiles() {
+    total_tiles_ = 0;
+    num_units_ = 0;
+    ForEachUnitOfAHead([&](const DecodeItem& unit) {
+      total_tiles_ += unit.tile_end - unit.tile_begin;
+      ++num_units_;
+    });
+    total_tiles_ *= options_.shape.num_kv_heads;
+    num_units_ *= options_.shape.num_kv_heads;
     num_runs_ =
         std::clamp<int64_t>(DivideUp(total_tiles_, options_.run_tiles_min), 1, options_.grid_size);
     // A border this near to the end of a unit moves there: it saves two partial results.
     snap_tiles_ = static_cast<int32_t>(total_tiles_ / num_runs_ / 64);
+  }
+
+  // Short runs should not cross units: the end of an item costs as much as kItemTiles tiles. When
+  // pieces of units, a run each, are about as short as equal runs would be, they are better.
+  void FindPieceAtoms() {
+    constexpr int64_t kItemTiles = 2;
+    piece_atoms_ = 0;
+    if (num_units_ > options_.grid_size) return;
+    const int64_t atom = AtomTiles();
+    const int64_t run_tiles = DivideUp(total_tiles_, options_.grid_size);
+    const int64_t first =
+        std::max<int64_t>({run_tiles / atom, options_.run_tiles_min / atom, int64_t{1}});
+    const int64_t last = std::max(first, DivideUp(run_tiles + kItemTiles, atom));
+    for (int64_t atoms = first; atoms <= last && piece_atoms_ == 0; ++atoms) {
+      int64_t pieces = 0;
+      ForEachUnitOfAHead(
+          [&](const DecodeItem& unit) { pieces += DivideUp(NumAtoms(unit), atoms); });
+      if (pieces * options_.shape.num_kv_heads <= options_.grid_size) piece_atoms_ = atoms;
+    }
   }
 
   // Tiles of the line before run `run`.
@@ -113,7 +151,29 @@ class Planner {
     run_tiles_ = 0;
   }
 
-  void CutUnit(const DecodeItem& unit) {
+  // Pieces of at most piece_atoms_, each a run of its own.
+  void CutUnitEvenly(const DecodeItem& unit) {
+    plan_.unit_items.clear();
+    const int64_t atoms = NumAtoms(unit);
+    const int64_t pieces = DivideUp(atoms, piece_atoms_);
+    const int64_t first_atom = unit.tile_begin / AtomTiles();
+    for (int64_t i = 0; i < pieces; ++i) {
+      const auto border = [&](int64_t piece) {
+        const int64_t tile = (first_atom + atoms * piece / pieces) * AtomTiles();
+        return static_cast<int32_t>(std::clamp<int64_t>(tile, unit.tile_begin, unit.tile_end));
+      };
+      DecodeItem item = unit;
+      item.tile_begin = border(i);
+      item.tile_end = i + 1 == pieces ? unit.tile_end : border(i + 1);
+      plan_.unit_items.push_back(Append(static_cast<int32_t>(run_), item));
+      run_tiles_ = item.tile_end - item.tile_begin;
+      EndRun();
+      ++run_;
+    }
+    FinishUnit(unit);
+  }
+
+  void CutUnitAtRuns(const DecodeItem& unit) {
     plan_.unit_items.clear();
     for (int32_t begin = unit.tile_begin; begin < unit.tile_end;) {
       const int64_t left = RunBegin(run_ + 1) - line_tile_;
@@ -209,6 +269,8 @@ class Planner {
   DecodePlan& plan_;
 
   int64_t total_tiles_ = 0;
+  int64_t num_units_ = 0;
+  int64_t piece_atoms_ = 0;  // 0: runs of equal length, across units.
   int64_t num_runs_ = 1;
   int32_t snap_tiles_ = 0;
   int64_t run_ = 0;        // That is being filled.

@@ -8,6 +8,9 @@
 // one unit is an item. So the grid is evenly loaded whatever the lengths are, and there are fewer
 // items than units plus thread blocks.
 //
+// Steps with fewer units than thread blocks are cut into pieces of units instead, a run each, when
+// that makes the longest run hardly longer: the end of an item is a matter of microseconds.
+//
 // The bits of a row depend on how the keys of its unit are cut into splits, each reduced on its
 // own, then summed in ascending order.
 //   kFixed: splits at absolute multiples of split_tokens, items only at those borders. A row's bits
@@ -34,7 +37,7 @@ struct DecodePlanOptions {
   // kFixed: length of a split, a multiple of kDecodeTileTokens.
   int32_t split_tokens = 256;
   // Shortest run of a thread block: a run costs several microseconds whatever its length.
-  int32_t run_tiles_min = 2;
+  int32_t run_tiles_min = 4;
   // Capacity of the device buffers: PlanDecodeAttention fails beyond them.
   int32_t items_max = 0;
   int32_t partials_max = 0;
