@@ -7,6 +7,7 @@
 #include "kernels/decode_attention/decode_attention_state.cuh"
 #include "kernels/decode_attention/decode_attention_tile.cuh"
 #include "kernels/launch/half_types.cuh"
+#include "kernels/ptx/atomic.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/ptx/mbarrier.cuh"
 
@@ -161,14 +162,10 @@ __device__ __forceinline__ bool ArriveAtUnit(const KernelParams& p, const Decode
     ConsumerBarrier();
     return true;
   }
-  // The barrier orders the stores of all threads before the fence of one, which orders them, for
-  // all of the GPU, before the count; and likewise from the count to the loads.
   ConsumerBarrier();
   if (threadIdx.x == 0) {
     int32_t* counter = p.counters + item.counter;
-    __threadfence();
-    const bool is_last = atomicAdd(counter, 1) == item.num_items - 1;
-    __threadfence();
+    const bool is_last = ptx::AtomicAddAcquireRelease(counter, 1) == item.num_items - 1;
     if (is_last) *counter = 0;
     shared.is_last = is_last;
   }
@@ -177,10 +174,10 @@ __device__ __forceinline__ bool ArriveAtUnit(const KernelParams& p, const Decode
 }
 
 // Adds up the partial results of a unit in ascending order and writes `out`.
-template <HalfType kType, int kHeadDim, int kRowBlocks>
+template <HalfType kType, int kHeadDim>
 __device__ __forceinline__ void MergeSplits(const KernelParams& p, const DecodeItem& item) {
   constexpr int kColumns = kHeadDim / 4;
-  constexpr int kBatch = kHeadDim * kRowBlocks <= 256 ? 16 : 8;  // Loads in flight.
+  constexpr int kBatch = 16;  // Loads in flight.
   for (int i = threadIdx.x; i < item.num_rows * kColumns; i += kConsumerThreads) {
     const int row = i / kColumns;
     const int column = i % kColumns * 4;
@@ -197,12 +194,14 @@ __device__ __forceinline__ void MergeSplits(const KernelParams& p, const DecodeI
         const int split = min(begin + s, item.num_splits - 1);
         const int64_t index = first + int64_t{split} * p.partial_rows;
         softmax[s] = __ldcg(p.partial_softmax + index);
+        // Beyond the last split: the last one again, with a factor of 0. A branch instead would let
+        // the compiler move each load behind the branch before it, one after the other.
+        if (begin + s >= item.num_splits) softmax[s] = make_float2(-INFINITY, 0.0f);
         part[s] =
             __ldcg(reinterpret_cast<const float4*>(p.partial_out + index * kHeadDim + column));
       }
 #pragma unroll
       for (int s = 0; s < kBatch; ++s) {
-        if (begin + s >= item.num_splits) break;
         const float larger = fmaxf(maximum, softmax[s].x);
         const float old_factor = Exp2(maximum - Finite(larger));
         const float factor = Exp2(softmax[s].x - Finite(larger));
@@ -269,7 +268,7 @@ __device__ __forceinline__ void Consume(const KernelParams& p, const uint8_t* ri
     if (HasTiles(item)) {
       ConsumeItem<kType, kHeadDim, kRowBlocks>(p, item, ring, shared, cursor, state);
       if (item.num_splits > 1 && ArriveAtUnit(p, item, shared)) {
-        MergeSplits<kType, kHeadDim, kRowBlocks>(p, item);
+        MergeSplits<kType, kHeadDim>(p, item);
       }
     } else if (item.num_rows > 0) {
       ZeroRows(p, item);

@@ -216,7 +216,7 @@ BATON_GPU_BENCH(decode_attention) {
   }
   Report(bench, Uniform("b64_4k_d64", 64, 4096, 1, {32, 8, 64}), {}, "");
   Report(bench, Uniform("b64_2k_d256", 64, 2048, 1, {16, 8, 256}), {}, "");
-  Report(bench, Uniform("b64_4k_mha", 64, 1024, 1, {32, 32, 128}), {}, "");
+  Report(bench, Uniform("b64_1k_mha", 64, 1024, 1, {32, 32, 128}), {}, "");
   for (const Case& c : MainCases()) {
     Report(bench, c, {.split = DecodeSplit::kFixed}, "_fixed");
     Report(bench, c, {.order = LaunchOrder::kAfter}, "_ordered");
@@ -225,29 +225,31 @@ BATON_GPU_BENCH(decode_attention) {
 }
 
 BATON_GPU_BENCH(sweep_decode) {
-  const std::vector<Case> large = {Uniform("b64_4k", 64, 4096), Uniform("b256_1k", 256, 1024),
-                                   Uniform("b64_1k", 64, 1024)};
-  const std::vector<Case> small = {Uniform("b1_1k", 1, 1024),      Uniform("b1_4k", 1, 4096),
-                                   Uniform("b1_32k", 1, 32768),    Uniform("b8_1k", 8, 1024),
-                                   Uniform("b4_4k", 4, 4096),      Uniform("b1_4k_q4", 1, 4096, 4),
-                                   Uniform("b8_1k_q4", 8, 1024, 4)};
-  for (const DecodeAttentionTuning& tuning :
-       {DecodeAttentionTuning{.blocks_per_sm = 2, .num_stages = 3, .l2_promotion_bytes = 128},
-        DecodeAttentionTuning{.blocks_per_sm = 2, .num_stages = 3, .l2_promotion_bytes = 64},
-        DecodeAttentionTuning{.blocks_per_sm = 1, .num_stages = 6, .l2_promotion_bytes = 128},
-        DecodeAttentionTuning{.blocks_per_sm = 1, .num_stages = 4, .l2_promotion_bytes = 128},
-        DecodeAttentionTuning{.blocks_per_sm = 1, .num_stages = 3, .l2_promotion_bytes = 128}}) {
-    for (const Case& c : large) {
-      const Variant v = {.tuning = tuning};
-      Report(bench, c, v, v.Suffix());
-    }
-    for (const int32_t run_tiles_min : {2, 3, 4, 8}) {
-      for (const Case& c : small) {
-        const Variant v = {.run_tiles_min = run_tiles_min, .tuning = tuning};
-        Report(bench, c, v, v.Suffix());
+  const auto sweep = [&](const std::vector<Case>& cases, int32_t blocks_per_sm,
+                         const std::vector<int32_t>& stages, const std::vector<int32_t>& runs) {
+    for (const int32_t num_stages : stages) {
+      for (const int32_t run_tiles_min : runs) {
+        for (const Case& c : cases) {
+          const Variant v = {.run_tiles_min = run_tiles_min,
+                             .tuning = {.blocks_per_sm = blocks_per_sm, .num_stages = num_stages}};
+          Report(bench, c, v, v.Suffix());
+        }
       }
     }
-  }
+  };
+  const std::vector<Case> large = {Uniform("b64_4k", 64, 4096), Uniform("b256_1k", 256, 1024),
+                                   Uniform("b64_1k", 64, 1024), Uniform("b64_4k_q4", 64, 4096, 4)};
+  const std::vector<Case> small = {
+      Uniform("b1_1k", 1, 1024), Uniform("b1_4k", 1, 4096),       Uniform("b1_32k", 1, 32768),
+      Uniform("b8_1k", 8, 1024), Uniform("b1_4k_q4", 1, 4096, 4), Uniform("b8_1k_q4", 8, 1024, 4)};
+  sweep(large, 2, {2, 3}, {4});
+  sweep(large, 1, {4, 5, 6}, {4});
+  sweep(small, 2, {3}, {2, 3, 4});
+  sweep(small, 1, {4, 5}, {2, 3, 4, 6, 8});
+  sweep({Uniform("b64_4k_q8", 64, 4096, 8)}, 1, {4, 5, 6}, {4});
+  sweep({Uniform("b64_4k_d64", 64, 4096, 1, {32, 8, 64})}, 2, {4, 6}, {4});
+  sweep({Uniform("b64_4k_d64", 64, 4096, 1, {32, 8, 64})}, 1, {6, 8, 12}, {4});
+  sweep({Uniform("b64_2k_d256", 64, 2048, 1, {16, 8, 256})}, 1, {2, 3}, {4});
 }
 
 }  // namespace baton::kernels::testing
