@@ -2,8 +2,7 @@
 // bias[n], 1 to 64 rows, bound by reading w once. Gated: y = silu(gate) * up.
 //
 // A row's result depends neither on the other rows nor on the number of rows (1 to 64): the same
-// tiles, the same split along k and the same order of sums serve all of them. Nothing is atomic but
-// the counters that find the last block of a tile.
+// tiles, the same split along k and the same order of sums serve all of them. Nothing is atomic.
 #ifndef BATON_KERNELS_LINEAR_SKINNY_LINEAR_CUDA_H_
 #define BATON_KERNELS_LINEAR_SKINNY_LINEAR_CUDA_H_
 
@@ -14,6 +13,8 @@
 #include "kernels/linear/skinny_linear_plan.h"
 
 namespace baton::kernels {
+
+inline constexpr int64_t kSkinnyPrefetchBytes = int64_t{8} << 20;
 
 struct SkinnyLinearParams {
   const void* x = nullptr;  // [rows, k] of `type`, aligned to 16 bytes.
@@ -38,19 +39,19 @@ struct SkinnyLinearParams {
   // of one stream may share counters and workspace; streams may not.
   uint32_t* counters = nullptr;
   // Bytes of w (in all) that are brought to L2 before the kernel before this one has ended, beyond
-  // what fits in the ring. For launches that follow a kernel that leaves the memory idle.
-  int64_t l2_prefetch_bytes = 0;
+  // what fits in the ring. The default covers the gap between two products; more pays after kernels
+  // that leave the memory idle for longer (attention with few tokens).
+  int64_t l2_prefetch_bytes = kSkinnyPrefetchBytes;
 };
 
 // Bytes that suffice for every n and k, and any number of rows up to `rows`.
 size_t SkinnyLinearWorkspaceBytes(int32_t rows, int32_t num_sms);
-// Bytes that suffice for up to `weight_rows` rows of w (gated: 2n).
-size_t SkinnyLinearCounterBytes(int64_t weight_rows);
+size_t SkinnyLinearCounterBytes(int32_t num_sms);
 
 // ERRORS: kUnsupported: not SkinnyLinearSupports; kInvalidArgument: null, misaligned.
 KernelStatus SkinnyLinear(const SkinnyLinearParams& p, CudaStream stream, LaunchOrder order);
 
-// The same with a configuration of the caller's, for benches. Bits differ between configurations.
+// The same with a configuration of the caller's, for benches.
 KernelStatus SkinnyLinearWithConfig(const SkinnyLinearParams& p, const SkinnyLinearConfig& config,
                                     CudaStream stream, LaunchOrder order);
 

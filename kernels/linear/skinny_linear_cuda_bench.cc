@@ -1,5 +1,6 @@
 // Skinny products of Llama-3-8B and 1B shapes, weights cold, in a graph of overlapped launches, and
-// the whole chain of a decode step's products. Set BATON_SKINNY_SWEEP to try other configurations.
+// the whole chain of a decode step's products. sweep_skinny tries other
+// configurations.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 
 #include "kernels/launch/gpu_bench_harness.h"
 #include "kernels/linear/skinny_linear_cuda.h"
+#include "kernels/linear/swiglu_cuda.h"
+#include "kernels/norm/norm_cuda.h"
 
 namespace baton::kernels::testing {
 namespace {
@@ -52,7 +55,11 @@ class Pool {
     y_ = DeviceAllocate(size_t{64} * 128256 * 4);
     workspace_bytes_ = SkinnyLinearWorkspaceBytes(64, num_sms_);
     workspace_ = DeviceAllocate(workspace_bytes_);
-    counters_ = static_cast<uint32_t*>(DeviceAllocate(SkinnyLinearCounterBytes(128256)));
+    residual_ = static_cast<float*>(DeviceAllocate(size_t{64} * 4096 * 4));
+    const std::vector<float> ones(4096, 1.0f);
+    gamma_ = static_cast<float*>(DeviceAllocate(4096 * 4));
+    CopyToDevice(gamma_, ones.data(), 4096 * 4);
+    counters_ = static_cast<uint32_t*>(DeviceAllocate(SkinnyLinearCounterBytes(num_sms_)));
   }
   SkinnyLinearParams Params(const Shape& shape, int32_t rows, int64_t first_element) const {
     return {.x = x_,
@@ -70,6 +77,16 @@ class Pool {
             .workspace_bytes = workspace_bytes_,
             .counters = counters_};
   }
+  // Adds y to the residual stream and makes x of it, as between two products of a layer.
+  AddNormCudaParams NormParams(int32_t rows) const {
+    return {.delta = y_,
+            .residual = residual_,
+            .gamma = gamma_,
+            .out = x_,
+            .rows = rows,
+            .cols = 4096,
+            .epsilon = 1e-5f};
+  }
 
  private:
   int num_sms_ = 0;
@@ -79,6 +96,8 @@ class Pool {
   void* workspace_ = nullptr;
   size_t workspace_bytes_ = 0;
   uint32_t* counters_ = nullptr;
+  float* residual_ = nullptr;
+  float* gamma_ = nullptr;
 };
 
 Pool& SharedPool() {
@@ -97,7 +116,19 @@ double Bytes(const Shape& shape, int32_t rows) {
          (shape.f32 ? 4.0 : 2.0) * rows * shape.n;
 }
 
-double Time(GpuBench& bench, const Shape& shape, int32_t rows, const SkinnyLinearConfig& config,
+struct Variant {
+  const char* name = "";
+  SkinnyLinearConfig config = {};
+  int64_t prefetch_bytes = kSkinnyPrefetchBytes;
+};
+
+KernelStatus RunVariant(SkinnyLinearParams p, const Variant& variant, CudaStream stream,
+                        LaunchOrder order) {
+  p.l2_prefetch_bytes = variant.prefetch_bytes;
+  return SkinnyLinearWithConfig(p, variant.config, stream, order);
+}
+
+double Time(GpuBench& bench, const Shape& shape, int32_t rows, const Variant& variant,
             LaunchOrder order) {
   const auto sets =
       static_cast<int>(static_cast<int64_t>(Pool::kElements) / shape.WeightElements());
@@ -106,22 +137,25 @@ double Time(GpuBench& bench, const Shape& shape, int32_t rows, const SkinnyLinea
       [&](int i, CudaStream stream) {
         const SkinnyLinearParams p =
             SharedPool().Params(shape, rows, i % sets * shape.WeightElements());
-        RequireOk(SkinnyLinearWithConfig(p, config, stream, order));
+        RequireOk(RunVariant(p, variant, stream, order));
       },
       calls, 9);
 }
 
-// All products of a decode step of the 8B model, layers over a rotating window of weights.
-double TimeStep(GpuBench& bench, int32_t rows, const SkinnyLinearConfig& config,
-                LaunchOrder order) {
+// All products of a decode step of the 8B model, layers over a rotating window of weights, and,
+// with norms, a small kernel before three of the four.
+double TimeStep(GpuBench& bench, int32_t rows, const Variant& variant, LaunchOrder order,
+                bool norms) {
   constexpr int kLayers = 32;
   return bench.MedianMicrosecondsInGraph(
       [&](int, CudaStream stream) {
         int64_t next = 0;
         const auto run = [&](const Shape& shape) {
+          if (norms && shape.k == 4096) {
+            RequireOk(AddNormCuda(SharedPool().NormParams(rows), stream, order));
+          }
           if (next + shape.WeightElements() > static_cast<int64_t>(Pool::kElements)) next = 0;
-          RequireOk(SkinnyLinearWithConfig(SharedPool().Params(shape, rows, next), config, stream,
-                                           order));
+          RequireOk(RunVariant(SharedPool().Params(shape, rows, next), variant, stream, order));
           next += shape.WeightElements();
         };
         for (int layer = 0; layer < kLayers; ++layer) {
@@ -153,7 +187,7 @@ BATON_GPU_BENCH(skinny_linear) {
 BATON_GPU_BENCH(skinny_linear_step) {
   for (const int32_t rows : {1, 8, 64}) {
     for (const LaunchOrder order : {LaunchOrder::kAfter, LaunchOrder::kOverlapped}) {
-      const double us = TimeStep(bench, rows, {}, order);
+      const double us = TimeStep(bench, rows, {}, order, false);
       bench.ReportBytes("skinny_linear_8b_step_m" + std::to_string(rows) +
                             (order == LaunchOrder::kAfter ? "_ordered" : ""),
                         us, StepBytes(rows));
@@ -161,32 +195,40 @@ BATON_GPU_BENCH(skinny_linear_step) {
   }
 }
 
+BATON_GPU_BENCH(swiglu) {
+  constexpr int32_t kRows = 4096;
+  constexpr int32_t kN = 14336;
+  const void* x = RandomDeviceHalves(HalfType::kBF16, size_t{kRows} * kN * 2, 1.0f, 9);
+  void* y = DeviceAllocate(size_t{kRows} * kN * 2);
+  const double us = bench.MedianMicroseconds([&](int, CudaStream stream) {
+    RequireOk(Swiglu({.x = x, .x_stride = 2 * kN, .y = y, .y_stride = kN, .rows = kRows, .n = kN},
+                     stream, LaunchOrder::kAfter));
+  });
+  bench.ReportBytes("swiglu_4096x14336", us, 6.0 * kRows * kN);
+}
+
+// Each variant twice, for the noise.
 BATON_GPU_BENCH(sweep_skinny) {
-  const std::vector<SkinnyLinearConfig> configs = {
-      {.warpgroups = 2, .chunk_boxes = 1},
-      {.warpgroups = 2, .chunk_boxes = 1, .l2_promotion_bytes = 128},
-      {.warpgroups = 2, .chunk_boxes = 1, .shared_bytes_max = 200 * 1024},
-      {.warpgroups = 2, .chunk_boxes = 2},
-      {.warpgroups = 2, .chunk_boxes = 2, .shared_bytes_max = 200 * 1024},
-      {.warpgroups = 1, .chunk_boxes = 1},
-      {.warpgroups = 1, .chunk_boxes = 2},
-      {.warpgroups = 1, .chunk_boxes = 2, .shared_bytes_max = 200 * 1024},
-      {.warpgroups = 4, .chunk_boxes = 1},
-      {.warpgroups = 4, .chunk_boxes = 1, .shared_bytes_max = 208 * 1024},
+  constexpr int64_t kMi = int64_t{1} << 20;
+  const std::vector<Variant> variants = {
+      {.name = "pre0", .prefetch_bytes = 0},
+      {.name = "pre4", .prefetch_bytes = 4 * kMi},
+      {.name = "pre8", .prefetch_bytes = 8 * kMi},
+      {.name = "pre16", .prefetch_bytes = 16 * kMi},
+      {.name = "pre24", .prefetch_bytes = 24 * kMi},
+      {.name = "ring150_pre8", .config = {.ring_bytes = 150 * 1024}, .prefetch_bytes = 8 * kMi},
+      {.name = "ring110_pre8", .config = {.ring_bytes = 110 * 1024}, .prefetch_bytes = 8 * kMi},
   };
-  for (const SkinnyLinearConfig& config : configs) {
-    const std::string suffix = "_w" + std::to_string(config.warpgroups) + "_b" +
-                               std::to_string(config.chunk_boxes) + "_s" +
-                               std::to_string(config.shared_bytes_max / 1024) + "_p" +
-                               std::to_string(config.l2_promotion_bytes);
+  for (const char* round : {"_a", "_b"}) {
     for (const int32_t rows : {1, 16, 64}) {
-      for (const Shape& shape : {kQkv8b, kO8b, kGateUp8b, kDown8b, kHead8b}) {
-        bench.ReportBytes("sweep_" + std::string(shape.name) + "_m" + std::to_string(rows) + suffix,
-                          Time(bench, shape, rows, config, LaunchOrder::kOverlapped),
-                          Bytes(shape, rows));
+      for (const Variant& variant : variants) {
+        bench.ReportBytes("sweep_8b_step_m" + std::to_string(rows) + "_" + variant.name + round,
+                          TimeStep(bench, rows, variant, LaunchOrder::kOverlapped, false),
+                          StepBytes(rows));
+        bench.ReportBytes(
+            "sweep_8b_step_norms_m" + std::to_string(rows) + "_" + variant.name + round,
+            TimeStep(bench, rows, variant, LaunchOrder::kOverlapped, true), StepBytes(rows));
       }
-      bench.ReportBytes("sweep_8b_step_m" + std::to_string(rows) + suffix,
-                        TimeStep(bench, rows, config, LaunchOrder::kOverlapped), StepBytes(rows));
     }
   }
 }

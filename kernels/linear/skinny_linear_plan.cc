@@ -5,15 +5,8 @@
 namespace baton::kernels {
 namespace {
 
-constexpr int32_t kWarpgroupRows = 64;
-constexpr int32_t kBoxColumns = 64;
-constexpr int32_t kBoxRowBytes = kBoxColumns * 2;
-// Two blocks of consecutive kernels fit a multiprocessor together, so that the second fills its
-// ring while the first ends.
-constexpr int32_t kDefaultRingBytes = 104 * 1024;
 // The ring begins at a multiple of 1024.
 constexpr size_t kAlignmentBytes = 1024;
-constexpr int32_t kStagesMax = 16;
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -32,24 +25,18 @@ bool SkinnyLinearSupports(const SkinnyLinearShape& shape) {
 
 SkinnyLinearPlan PlanSkinnyLinear(const SkinnyLinearShape& shape, const SkinnyLinearConfig& config,
                                   int32_t num_sms) {
-  SkinnyLinearPlan plan = {.config = config};
+  SkinnyLinearPlan plan;
   plan.token_tile = TokenTile(shape.rows);
-  plan.tile_rows = kWarpgroupRows * config.warpgroups;
   const int64_t w_rows = int64_t{shape.n} * (shape.gated ? 2 : 1);
-  plan.num_tiles = static_cast<int32_t>(CeilDiv(w_rows, plan.tile_rows));
-  plan.chunks_per_tile =
-      static_cast<int32_t>(CeilDiv(shape.k, int64_t{kBoxColumns} * config.chunk_boxes));
+  plan.num_tiles = static_cast<int32_t>(CeilDiv(w_rows, kSkinnyTileRows));
+  plan.chunks_per_tile = static_cast<int32_t>(CeilDiv(shape.k, kSkinnyChunkColumns));
   const int64_t num_chunks = int64_t{plan.num_tiles} * plan.chunks_per_tile;
   plan.num_blocks = static_cast<int32_t>(std::min<int64_t>(num_sms, num_chunks));
-  const int32_t stage_bytes =
-      (plan.tile_rows + plan.token_tile) * kBoxRowBytes * config.chunk_boxes;
-  const int32_t ring_bytes =
-      config.shared_bytes_max > 0 ? config.shared_bytes_max : kDefaultRingBytes;
-  plan.num_stages = std::clamp(ring_bytes / stage_bytes, 2, kStagesMax);
+  const int32_t stage_bytes = (kSkinnyTileRows + plan.token_tile) * kSkinnyChunkColumns * 2;
+  plan.num_stages = std::clamp(config.ring_bytes / stage_bytes, 2, kSkinnyStagesMax);
   plan.shared_bytes = static_cast<size_t>(plan.num_stages) * stage_bytes + kAlignmentBytes;
-  // A block shares at most the first and the last tile of its run.
   plan.workspace_bytes =
-      size_t{2} * plan.num_blocks * plan.tile_rows * plan.token_tile * sizeof(float);
+      size_t{1} * plan.num_blocks * kSkinnyTileRows * plan.token_tile * sizeof(float);
   return plan;
 }
 

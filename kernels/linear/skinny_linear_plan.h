@@ -1,10 +1,10 @@
 // How a skinny product is cut over the multiprocessors: pure arithmetic, no CUDA.
 //
-// The weights [w_rows, k] are cut into tiles of `tile_rows` rows and each tile into chunks of
-// `chunk_k` columns. All chunks, tile after tile, form one sequence that is dealt out in equal
-// contiguous runs, one a block, so every block streams the same number of bytes whatever the shape.
-// A tile that several blocks share is summed in the order of k by the block that comes last.
-// The cut does not depend on the number of token rows, nor do the bits of a result.
+// The weights [w_rows, k] are cut into tiles of 128 rows and each tile into chunks of 128 columns.
+// All chunks, tile after tile, form one sequence that is dealt out in equal contiguous runs, one a
+// block, so every block streams the same number of bytes whatever the shape. A tile that several
+// blocks share is summed in the order of k by the block that has its beginning. The cut does not
+// depend on the number of token rows, nor do the bits of a result.
 #ifndef BATON_KERNELS_LINEAR_SKINNY_LINEAR_PLAN_H_
 #define BATON_KERNELS_LINEAR_SKINNY_LINEAR_PLAN_H_
 
@@ -14,8 +14,9 @@
 namespace baton::kernels {
 
 inline constexpr int32_t kSkinnyRowsMax = 64;
-inline constexpr int32_t kSkinnyTileRowsMin = 64;
-inline constexpr int32_t kSkinnyTileRowsMax = 256;
+inline constexpr int32_t kSkinnyTileRows = 128;
+inline constexpr int32_t kSkinnyChunkColumns = 128;
+inline constexpr int32_t kSkinnyStagesMax = 8;
 
 struct SkinnyLinearShape {
   int32_t rows = 0;  // Token rows, 1 to kSkinnyRowsMax.
@@ -24,24 +25,22 @@ struct SkinnyLinearShape {
   bool gated = false;
 };
 
-// What can be tuned. One configuration serves all row counts; the bench tries others.
+// What can be tuned without a change of bits; the defaults measured best.
 struct SkinnyLinearConfig {
-  int32_t warpgroups = 2;            // 64 weight rows each: 1, 2 or 4.
-  int32_t chunk_boxes = 1;           // Chunk of 64 columns times this: 1 or 2.
-  int32_t shared_bytes_max = 0;      // For the ring; 0: the default.
-  int32_t l2_promotion_bytes = 256;  // Of weight reads.
+  // Of chunks in flight, at most. Half of it, which lets blocks of two kernels share a
+  // multiprocessor, streams 5 % slower.
+  int32_t ring_bytes = 200 * 1024;
+  int32_t l2_promotion_bytes = 128;  // Of weight reads.
 };
 
 struct SkinnyLinearPlan {
-  SkinnyLinearConfig config;
   int32_t token_tile = 0;  // Rows padded to 8, 16, 32 or 64.
-  int32_t tile_rows = 0;   // 64 * warpgroups
   int32_t num_tiles = 0;
   int32_t chunks_per_tile = 0;
   int32_t num_blocks = 0;
   int32_t num_stages = 0;
   size_t shared_bytes = 0;
-  size_t workspace_bytes = 0;  // Two partial tiles a block.
+  size_t workspace_bytes = 0;  // One partial tile a block.
 };
 
 // REQUIRES: SkinnyLinearSupports(shape), num_sms > 0.

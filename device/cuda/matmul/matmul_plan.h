@@ -65,10 +65,9 @@ class MatmulPlans {
 
   // Gives the buckets that hold up to `rows_max` rows (all of them up to that size) an algorithm:
   // the cached one, or the best measured within `budget` (waits for the device and allocates), or,
-  // when that is used up, the library's first proposal. `w` is the weights to time with; null: a
-  // buffer of random values is made. Call WriteCache afterwards.
-  // ERRORS: InvalidArgument: k; Unimplemented: the library has no algorithm; ResourceExhausted: no
-  // device memory for timing.
+  // when that or memory is used up, the library's first proposal. `w` is the weights to time with;
+  // null: a buffer of random values is made. Call WriteCache afterwards.
+  // ERRORS: InvalidArgument: k; Unimplemented: the library has no algorithm; Internal: the device.
   absl::Status Prepare(const MatmulShape& shape, int32_t rows_max, const void* w, Duration budget,
                        kernels::CudaStream stream);
 

@@ -45,7 +45,7 @@ struct Buffers {
   void* workspace = DeviceAllocate(kWorkspaceBytes);
   void* skinny_workspace = DeviceAllocate(kernels::SkinnyLinearWorkspaceBytes(64, 132));
   uint32_t* counters =
-      static_cast<uint32_t*>(DeviceAllocate(kernels::SkinnyLinearCounterBytes(128256)));
+      static_cast<uint32_t*>(DeviceAllocate(kernels::SkinnyLinearCounterBytes(132)));
 };
 
 void RequireOk(const absl::Status& status) {
