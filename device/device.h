@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,13 @@
 
 namespace baton {
 
+// Values that a device makes itself, for models without files: bell-shaped, reproducible on that
+// device (kernels/random_fill).
+struct RandomValues {
+  uint64_t seed = 0;
+  float deviation = 1;
+};
+
 // Rows [rows, cols] of a weight as the model file stores them: row-major, any alignment. Vectors
 // and biases have cols = 1.
 struct WeightSegment {
@@ -30,6 +38,7 @@ struct WeightSegment {
   DType dtype = DType::kF32;  // F32, F16 or BF16
   int64_t rows = 0;
   int64_t cols = 0;
+  std::optional<RandomValues> random = std::nullopt;  // Instead of data.
 };
 
 // Limits a program is compiled for.
@@ -128,6 +137,10 @@ class Device {
                                             absl::Span<std::byte> staging) = 0;
   virtual absl::StatusOr<uint64_t> KvScatter(absl::Span<const std::byte> staging,
                                              absl::Span<const absl::Span<std::byte>> ranges) = 0;
+
+  // Memory of the host for the staging of KvGather and KvScatter, page-locked where that makes them
+  // faster. ERRORS: ResourceExhausted.
+  virtual absl::StatusOr<std::shared_ptr<std::byte>> AllocateStaging(int64_t bytes) = 0;
 
   // Bytes in use by weights, pools and programs, and how many there may be.
   virtual int64_t memory_used() const = 0;

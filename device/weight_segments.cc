@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/random_fill/random_fill_cuda.h"
 #include "kernels/vector_math/vector_math.h"
 
 namespace baton {
@@ -49,6 +50,16 @@ void StoreFloat(float x, DType dtype, std::byte* out) {
   }
 }
 
+void MakeRandomRow(const WeightSegment& segment, int64_t row, DType to, std::byte* out) {
+  const int64_t to_bytes = DTypeBytes(to);
+  for (int64_t i = 0; i < segment.cols; ++i) {
+    const auto index = static_cast<uint64_t>(row * segment.cols + i);
+    const kernels::RandomFillBlock values =
+        kernels::RandomFillValues(index / 4, segment.random->seed, segment.random->deviation);
+    StoreFloat(values.value[index % 4], to, out + i * to_bytes);
+  }
+}
+
 }  // namespace
 
 absl::Status CheckWeightSegments(absl::Span<const WeightSegment> segments, WeightRole role) {
@@ -67,7 +78,8 @@ absl::Status CheckWeightSegments(absl::Span<const WeightSegment> segments, Weigh
     if (s.cols != segments[0].cols || (!IsMatrix(role) && s.cols != 1)) {
       return wrong(s.cols, " columns");
     }
-    const int64_t bytes = s.rows * s.cols * DTypeBytes(s.dtype);
+    if (s.random.has_value() != segments[0].random.has_value()) return wrong("some are random");
+    const int64_t bytes = s.random ? 0 : s.rows * s.cols * DTypeBytes(s.dtype);
     if (static_cast<int64_t>(s.data.size()) != bytes) {
       return wrong(s.data.size(), " bytes for a shape of ", bytes);
     }
@@ -76,6 +88,7 @@ absl::Status CheckWeightSegments(absl::Span<const WeightSegment> segments, Weigh
 }
 
 void ConvertWeightRow(const WeightSegment& segment, int64_t row, DType to, std::byte* out) {
+  if (segment.random) return MakeRandomRow(segment, row, to, out);
   const int64_t from_bytes = DTypeBytes(segment.dtype);
   const std::byte* from = segment.data.data() + row * segment.cols * from_bytes;
   if (to == segment.dtype) {

@@ -74,6 +74,22 @@ void SetLogLevel(LogLevel level) {
   }
 }
 
+LogLevel CurrentLogLevel() {
+  switch (Logger().level()) {
+    case spdlog::level::trace:
+    case spdlog::level::debug:
+      return LogLevel::kDebug;
+    case spdlog::level::info:
+      return LogLevel::kInfo;
+    case spdlog::level::warn:
+      return LogLevel::kWarning;
+    case spdlog::level::off:
+      return LogLevel::kOff;
+    default:
+      return LogLevel::kError;
+  }
+}
+
 void LogDebug(absl::string_view message, std::initializer_list<LogField> fields) {
   Log(spdlog::level::debug, message, fields);
 }

@@ -27,6 +27,7 @@ struct LogField {
 // ERRORS: InvalidArgument for a name that is none of debug, info, warning, error, off.
 absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name);
 void SetLogLevel(LogLevel level);
+LogLevel CurrentLogLevel();
 
 void LogDebug(absl::string_view message, std::initializer_list<LogField> fields = {});
 void LogInfo(absl::string_view message, std::initializer_list<LogField> fields = {});

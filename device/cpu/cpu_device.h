@@ -56,6 +56,9 @@ class CpuDevice : public Device {
                                     absl::Span<std::byte> staging) override;
   absl::StatusOr<uint64_t> KvScatter(absl::Span<const std::byte> staging,
                                      absl::Span<const absl::Span<std::byte>> ranges) override;
+  absl::StatusOr<std::shared_ptr<std::byte>> AllocateStaging(int64_t bytes) override {
+    return memory_->Allocate(bytes, "KV staging");
+  }
   int64_t memory_used() const override { return memory_->bytes_used(); }
   int64_t memory_max() const override { return memory_->bytes_max(); }
 

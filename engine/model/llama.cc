@@ -16,10 +16,10 @@ namespace {
 
 class Recorder {
  public:
-  Recorder(const ModelConfig& config, const Checkpoint& checkpoint, int32_t sampled_vocab,
+  Recorder(const ModelConfig& config, const WeightSource& source, int32_t sampled_vocab,
            DType compute, Device& device)
       : config_(config),
-        checkpoint_(checkpoint),
+        source_(source),
         sampled_vocab_(sampled_vocab),
         compute_(compute),
         device_(device) {}
@@ -52,18 +52,8 @@ class Recorder {
   absl::StatusOr<WeightPtr> Load(std::initializer_list<std::string> names, WeightRole role) {
     std::vector<WeightSegment> segments;
     for (const std::string& name : names) {
-      const TensorInfo* tensor = checkpoint_.Find(name);
-      if (tensor == nullptr) {
-        return absl::FailedPreconditionError(absl::StrCat("tensor ", name, " is missing"));
-      }
-      if (tensor->shape.empty() || tensor->shape.size() > 2) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("tensor ", name, " has ", tensor->shape.size(), " dimensions"));
-      }
-      segments.push_back({.data = tensor->data,
-                          .dtype = tensor->dtype,
-                          .rows = tensor->shape[0],
-                          .cols = tensor->shape.size() == 2 ? tensor->shape[1] : 1});
+      ASSIGN_OR_RETURN(const WeightSegment segment, source_.Segment(name));
+      segments.push_back(segment);
     }
     auto weight = device_.Prepare(segments, role, compute_);
     if (!weight.ok()) return Annotate(weight.status(), *names.begin());
@@ -79,7 +69,8 @@ class Recorder {
                                                 inverse.size() * sizeof(float)},
                                        .dtype = DType::kF32,
                                        .rows = static_cast<int64_t>(inverse.size()),
-                                       .cols = 1}};
+                                       .cols = 1,
+                                       .random = std::nullopt}};
     ASSIGN_OR_RETURN(const WeightPtr weight,
                      device_.Prepare(segments, WeightRole::kVector, compute_));
     model_.weight_bytes += weight->bytes();
@@ -172,7 +163,7 @@ class Recorder {
   }
 
   const ModelConfig& config_;
-  const Checkpoint& checkpoint_;
+  const WeightSource& source_;
   const int32_t sampled_vocab_;
   const DType compute_;
   Device& device_;
@@ -189,15 +180,14 @@ KvLayout LlamaKvLayout(const ModelConfig& config, int32_t block_tokens, DType dt
           .dtype = dtype};
 }
 
-absl::StatusOr<RecordedModel> RecordLlama(const ModelConfig& config, const Checkpoint& checkpoint,
+absl::StatusOr<RecordedModel> RecordLlama(const ModelConfig& config, const WeightSource& source,
                                           int32_t sampled_vocab, DType compute, Device& device) {
   CHECK(sampled_vocab > 0 && sampled_vocab <= config.vocab_size) << sampled_vocab;
   if (config.rope_interleaved) {
     return absl::FailedPreconditionError("interleaved rotary embedding is not supported");
   }
   if (config.num_layers < 1) return absl::FailedPreconditionError("num_hidden_layers is 0");
-  RETURN_IF_ERROR(ValidateTensors(config, checkpoint));
-  return Recorder(config, checkpoint, sampled_vocab, compute, device).Record();
+  return Recorder(config, source, sampled_vocab, compute, device).Record();
 }
 
 }  // namespace baton

@@ -18,7 +18,7 @@
 #include "device/device.h"
 #include "device/kv_layout.h"
 #include "device/ops.h"
-#include "engine/weights/checkpoint.h"
+#include "engine/model/weight_source.h"
 #include "engine/weights/model_config.h"
 
 namespace baton {
@@ -32,11 +32,12 @@ struct RecordedModel {
 };
 
 // Prepares every weight on `device` and records the list. Tokens from `sampled_vocab` on are never
-// drawn (rows of the head without a token). The checkpoint is not needed afterwards.
+// drawn (rows of the head without a token). The source is not needed afterwards;
+// of a checkpoint, the tensors have passed ValidateTensors.
 // ERRORS: FailedPrecondition naming the tensor or key that is missing or not supported;
 // ResourceExhausted naming the tensor whose weights did not fit.
 // REQUIRES: 0 < sampled_vocab <= config.vocab_size; `compute` is the device's ComputeType.
-absl::StatusOr<RecordedModel> RecordLlama(const ModelConfig& config, const Checkpoint& checkpoint,
+absl::StatusOr<RecordedModel> RecordLlama(const ModelConfig& config, const WeightSource& source,
                                           int32_t sampled_vocab, DType compute, Device& device);
 
 }  // namespace baton
