@@ -14,7 +14,6 @@
 #include "common/rpc/in_process_server.h"
 #include "common/rpc/ready_line.h"
 #include "decode_worker/decode_worker.h"
-#include "device/cpu/cpu_device.h"
 #include "kvtransfer/local/local_wire.h"
 #include "prefill_worker/prefill_worker.h"
 #include "worker/model_host.h"
@@ -67,9 +66,9 @@ absl::Status ServeRouter(const ServeFlags& flags, StopSignal& stop, ProcessMetri
   return absl::OkStatus();
 }
 
-absl::Status ServeCombined(const ServeFlags& flags, const worker::WorkerOptions& options,
-                           StopSignal& stop, ProcessMetricsPage& metrics) {
-  ASSIGN_OR_RETURN(auto device, CpuDevice::Create({.threads = options.threads}));
+absl::Status ServeCombined(const ServeFlags& flags, worker::WorkerOptions options, StopSignal& stop,
+                           ProcessMetricsPage& metrics) {
+  ASSIGN_OR_RETURN(auto device, MakeWorkerDevice(flags.worker, options));
   ASSIGN_OR_RETURN(auto host, worker::ModelHost::Load(options, *device));
   auto made =
       std::make_unique<decode_worker::DecodeWorker>(*host, options, nullptr, metrics.registry());
@@ -78,11 +77,11 @@ absl::Status ServeCombined(const ServeFlags& flags, const worker::WorkerOptions&
   return ServeRouter(flags, stop, metrics, {{kCombined, worker.Channel()}});
 }
 
-absl::Status ServeSplit(const ServeFlags& flags, const worker::WorkerOptions& options,
-                        StopSignal& stop, ProcessMetricsPage& metrics) {
+absl::Status ServeSplit(const ServeFlags& flags, worker::WorkerOptions options, StopSignal& stop,
+                        ProcessMetricsPage& metrics) {
   // One device for both: the same cores, one step at a time.
-  ASSIGN_OR_RETURN(auto device, CpuDevice::Create({.threads = options.threads}));
-  ASSIGN_OR_RETURN(auto prefill_host, worker::ModelHost::Load(options, *device));
+  ASSIGN_OR_RETURN(auto device, MakeWorkerDevice(flags.worker, options));
+  ASSIGN_OR_RETURN(auto prefill_host, worker::ModelHost::Load(options, *device, 1));
   ASSIGN_OR_RETURN(auto decode_host, worker::ModelHost::Load(options, *device));
   auto wire = kvtransfer::MakeLocalWire();
   worker::GrpcControlDialer dialer;
@@ -108,7 +107,7 @@ absl::Status ServeSplit(const ServeFlags& flags, const worker::WorkerOptions& op
 absl::Status RunServe(const ServeFlags& flags) {
   RETURN_IF_ERROR(ApplyLogLevel(flags.daemon));
   StopSignal stop;
-  ASSIGN_OR_RETURN(const worker::WorkerOptions options, MakeWorkerOptions(flags.worker));
+  ASSIGN_OR_RETURN(worker::WorkerOptions options, MakeWorkerOptions(flags.worker));
   ASSIGN_OR_RETURN(auto metrics, ProcessMetricsPage::Start(flags.daemon.metrics));
   return flags.split ? ServeSplit(flags, options, stop, *metrics)
                      : ServeCombined(flags, options, stop, *metrics);

@@ -13,7 +13,6 @@
 #include "common/rpc/ready_line.h"
 #include "common/rpc/server.h"
 #include "decode_worker/decode_worker.h"
-#include "device/cpu/cpu_device.h"
 #include "kvtransfer/tcp/tcp_wire.h"
 #include "prefill_worker/prefill_worker.h"
 #include "worker/model_host.h"
@@ -82,9 +81,9 @@ absl::Status Serve(const WorkerCommandFlags& flags, const char* role, StopSignal
 absl::Status RunPrefillWorker(const WorkerCommandFlags& flags) {
   RETURN_IF_ERROR(ApplyLogLevel(flags.daemon));
   StopSignal stop;
-  ASSIGN_OR_RETURN(const worker::WorkerOptions options, MakeWorkerOptions(flags.worker));
+  ASSIGN_OR_RETURN(worker::WorkerOptions options, MakeWorkerOptions(flags.worker));
   ASSIGN_OR_RETURN(auto metrics, ProcessMetricsPage::Start(flags.daemon.metrics));
-  ASSIGN_OR_RETURN(auto device, CpuDevice::Create({.threads = options.threads}));
+  ASSIGN_OR_RETURN(auto device, MakeWorkerDevice(flags.worker, options));
   ASSIGN_OR_RETURN(auto host, worker::ModelHost::Load(options, *device));
   const std::unique_ptr<kvtransfer::Wire> wire = kvtransfer::MakeTcpConnector();
   worker::GrpcControlDialer dialer;
@@ -101,9 +100,9 @@ absl::Status RunPrefillWorker(const WorkerCommandFlags& flags) {
 absl::Status RunDecodeWorker(const WorkerCommandFlags& flags) {
   RETURN_IF_ERROR(ApplyLogLevel(flags.daemon));
   StopSignal stop;
-  ASSIGN_OR_RETURN(const worker::WorkerOptions options, MakeWorkerOptions(flags.worker));
+  ASSIGN_OR_RETURN(worker::WorkerOptions options, MakeWorkerOptions(flags.worker));
   ASSIGN_OR_RETURN(auto metrics, ProcessMetricsPage::Start(flags.daemon.metrics));
-  ASSIGN_OR_RETURN(auto device, CpuDevice::Create({.threads = options.threads}));
+  ASSIGN_OR_RETURN(auto device, MakeWorkerDevice(flags.worker, options));
   ASSIGN_OR_RETURN(auto host, worker::ModelHost::Load(options, *device));
   ASSIGN_OR_RETURN(auto wire, MakeKvWire(flags));
   absl::Status status;

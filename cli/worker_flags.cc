@@ -13,12 +13,21 @@
 #include "common/base/status_macros.h"
 
 namespace baton::cli {
+namespace {
+
+constexpr char kAuto[] = "auto";
+constexpr uint64_t kCpuKvMemoryBytes = uint64_t{1} << 30;
+
+}  // namespace
 
 void AddWorkerFlags(CLI::App& command, WorkerFlags& flags) {
   command.add_option("models", flags.models, "Models to serve: [NAME=]PATH of a directory")
       ->required();
-  command.add_option("--kv-memory", flags.kv_memory,
-                     "Memory for KV, shared evenly by the models: bytes, or with KiB, MiB, GiB");
+  AddDeviceFlags(command, flags.device);
+  command.add_option(
+      "--kv-memory", flags.kv_memory,
+      "Memory for KV, shared evenly by the models: bytes, or with KiB, MiB, GiB; auto: "
+      "what a GPU has left beside the weights, 1GiB on the CPU");
   command.add_option("--kv-blocks", flags.kv_blocks, "KV blocks per model; 0: by --kv-memory")
       ->check(CLI::Range(0, 1 << 24));
   command
@@ -75,9 +84,11 @@ absl::StatusOr<worker::WorkerOptions> MakeWorkerOptions(const WorkerFlags& flags
     }
     options.models.push_back(std::move(spec));
   }
-  absl::StatusOr<uint64_t> kv_memory = ParseBytes(flags.kv_memory);
-  if (!kv_memory.ok()) return Annotate(kv_memory.status(), "--kv-memory");
-  options.kv_memory_bytes = *kv_memory;
+  if (flags.kv_memory != kAuto) {
+    absl::StatusOr<uint64_t> kv_memory = ParseBytes(flags.kv_memory);
+    if (!kv_memory.ok()) return Annotate(kv_memory.status(), "--kv-memory");
+    options.kv_memory_bytes = *kv_memory;
+  }
   absl::StatusOr<uint64_t> slot = ParseBytes(flags.staging_slot);
   if (!slot.ok()) return Annotate(slot.status(), "--staging-slot");
   options.transfer.staging_slot_bytes = *slot;
@@ -93,6 +104,16 @@ absl::StatusOr<worker::WorkerOptions> MakeWorkerOptions(const WorkerFlags& flags
   options.sequences_max = flags.max_sequences;
   options.null_engine = flags.null_engine;
   return options;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> MakeWorkerDevice(const WorkerFlags& flags,
+                                                         worker::WorkerOptions& options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(flags.device, flags.threads));
+  if (flags.kv_memory == kAuto) {
+    // A GPU is ours alone; the memory of a machine is not.
+    options.kv_memory_bytes = device->name() == "cpu" || flags.null_engine ? kCpuKvMemoryBytes : 0;
+  }
+  return device;
 }
 
 }  // namespace baton::cli

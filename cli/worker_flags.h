@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cli/device_flags.h"
+#include "device/device.h"
 #include "worker/worker_options.h"
 
 namespace CLI {
@@ -17,7 +19,8 @@ namespace baton::cli {
 
 struct WorkerFlags {
   std::vector<std::string> models;
-  std::string kv_memory = "1GiB";
+  DeviceFlags device;
+  std::string kv_memory = "auto";
   int32_t kv_blocks = 0;
   int32_t block_tokens = 64;
   int32_t context = 0;
@@ -35,6 +38,11 @@ absl::StatusOr<uint64_t> ParseBytes(const std::string& text);
 
 // ERRORS: InvalidArgument naming the flag.
 absl::StatusOr<worker::WorkerOptions> MakeWorkerOptions(const WorkerFlags& flags);
+
+// The device that the flags name; sets what "auto" means for it in `options`. ERRORS: of
+// MakeDevice.
+absl::StatusOr<std::unique_ptr<Device>> MakeWorkerDevice(const WorkerFlags& flags,
+                                                         worker::WorkerOptions& options);
 
 }  // namespace baton::cli
 

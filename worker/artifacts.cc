@@ -56,12 +56,7 @@ absl::StatusOr<std::vector<v1::Artifact>> ArtifactStore::AddModelDirectory(
           absl::StrCat(path.string(), ": ", size, " bytes, at most ", kArtifactBytesMax));
     }
     ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, size));
-    v1::Artifact artifact;
-    artifact.set_kind(kind);
-    artifact.set_digest(Sha256(bytes));
-    artifact.set_size_bytes(static_cast<int64_t>(size));
-    by_digest_.emplace(artifact.digest(), std::move(bytes));
-    artifacts.push_back(std::move(artifact));
+    artifacts.push_back(Add(kind, std::move(bytes)));
     has_tokenizer = has_tokenizer || kind != v1::ARTIFACT_KIND_TOKENIZER_CONFIG;
   }
   if (!has_tokenizer) {
@@ -69,6 +64,15 @@ absl::StatusOr<std::vector<v1::Artifact>> ArtifactStore::AddModelDirectory(
         absl::StrCat(directory, ": neither tokenizer.json nor tokenizer.model"));
   }
   return artifacts;
+}
+
+v1::Artifact ArtifactStore::Add(v1::ArtifactKind kind, std::string bytes) {
+  v1::Artifact artifact;
+  artifact.set_kind(kind);
+  artifact.set_digest(Sha256(bytes));
+  artifact.set_size_bytes(static_cast<int64_t>(bytes.size()));
+  by_digest_.emplace(artifact.digest(), std::move(bytes));
+  return artifact;
 }
 
 v1::ArtifactChunk ArtifactStore::Chunk(const std::string& digest, int64_t offset) const {

@@ -29,6 +29,8 @@ class ArtifactStore {
   // neither tokenizer.json nor tokenizer.model; ResourceExhausted naming a file that is too large;
   // Unavailable when a file cannot be read.
   absl::StatusOr<std::vector<v1::Artifact>> AddModelDirectory(const std::string& directory);
+  // One artifact from memory.
+  v1::Artifact Add(v1::ArtifactKind kind, std::string bytes);
 
   // The piece of an artifact that starts at `offset`; `unknown` is set when there is no such piece.
   v1::ArtifactChunk Chunk(const std::string& digest, int64_t offset) const;

@@ -16,7 +16,7 @@ namespace baton::worker {
 // One model to serve.
 struct ModelSpec {
   std::string name;
-  std::string path;  // A directory in Hugging Face layout.
+  std::string path;  // A directory in Hugging Face layout, or "synthetic:SHAPE".
 };
 
 // "[NAME=]PATH"; without a name the last part of the path is taken. ERRORS: InvalidArgument: empty
@@ -25,7 +25,8 @@ absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text);
 
 struct WorkerOptions {
   std::vector<ModelSpec> models;
-  // Memory for KV of all models together; split evenly between them for now.
+  // Memory for KV of all models together; split evenly between them for now. 0: what the device has
+  // left beside the weights.
   uint64_t kv_memory_bytes = uint64_t{1} << 30;
   // Blocks per model instead of a share of the memory; 0: by memory.
   int32_t kv_blocks = 0;

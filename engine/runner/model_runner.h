@@ -40,6 +40,7 @@ class ModelRunner : public StepExecutor {
                                                    absl::Span<const int32_t> rows);
 
   int64_t workspace_bytes() const { return program_->workspace_bytes(); }
+  ProgramStats stats() const { return program_->stats(); }
   int32_t logit_cols() const { return logit_cols_; }
 
  private:
@@ -58,9 +59,14 @@ class ModelRunner : public StepExecutor {
   StepMeta meta_;         // Reused, so that a step allocates nothing once warm.
 };
 
+inline constexpr int64_t kKvMemoryAuto = 0;
+
 struct LoadOptions {
-  // What the KV pool may take; it holds as many whole blocks as fit.
+  // What the KV pool may take; it holds as many whole blocks as fit. kKvMemoryAuto: what the device
+  // has left beside the weights, the activations and kv_reserve_bytes, divided by kv_sharers.
   int64_t kv_memory_bytes = int64_t{256} << 20;
+  int64_t kv_reserve_bytes = 0;  // Weights of models that are loaded later.
+  int32_t kv_sharers = 1;        // Models that are still to get a pool, this one included.
   // So many blocks instead; 0: by memory.
   int32_t kv_blocks = 0;
   int32_t block_tokens = kBlockTokensDefault;
@@ -84,10 +90,11 @@ struct LoadedModel {
   std::unique_ptr<ModelRunner> runner;  // After kv: destroyed before it.
 };
 
-// Reads a model directory and makes it ready on `device`, which must outlive the result and may
-// hold any number of models. Nothing of the files is needed afterwards. ERRORS, all naming the
-// directory: InvalidArgument, FailedPrecondition: file, key, tensor or option that is wrong;
-// ResourceExhausted: what did not fit (weights of which tensor, KV pool, activations).
+// Reads a model directory (or makes a synthetic model, engine/model/synthetic.h) and makes it ready
+// on `device`, which must outlive the result and may hold any number of models. Nothing of the
+// files is needed afterwards. ERRORS, all naming the directory: InvalidArgument,
+// FailedPrecondition: file, key, tensor or option that is wrong; ResourceExhausted: what did not
+// fit (weights of which tensor, KV pool, activations).
 absl::StatusOr<LoadedModel> LoadModel(const std::string& directory, const LoadOptions& options,
                                       Device& device);
 
