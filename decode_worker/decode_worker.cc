@@ -16,6 +16,7 @@ std::unique_ptr<kvtransfer::LinkedTransferReceiver> MakeReceiver(
   setup.instance_id = instance_id;
   setup.kv_layouts = host.kv_layouts();
   setup.wire = wire;
+  setup.device = &host.device();
   setup.clock = options.clock;
   return kvtransfer::MakeTransferReceiver(std::move(setup));
 }

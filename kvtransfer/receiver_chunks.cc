@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
-#include "kernels/kv_copy/kv_copy.h"
+#include "kvtransfer/range_copy.h"
 #include "kvtransfer/receiver_core.h"
 
 namespace baton::kvtransfer {
@@ -224,17 +224,21 @@ void ReceiverCore::OnReceived(uint64_t pair_serial, uint64_t sequence_number,
 }
 
 void ReceiverCore::Scatter(Pair* pair, uint64_t sequence_number, Chunk* chunk) {
-  const uint64_t checksum = kernels::ScatterBytes(
-      staging_.bytes(chunk->slot).subspan(0, chunk->bytes), chunk->destinations);
+  const absl::StatusOr<uint64_t> checksum = ScatterRanges(
+      setup_.device, staging_.bytes(chunk->slot).subspan(0, chunk->bytes), chunk->destinations);
   ReleaseSlot(pair, chunk);
-  if (checksum != chunk->checksum) {
+  if (!checksum.ok()) {
+    FailPair(pair, Annotate(checksum.status(), "scattering KV"));
+    return;
+  }
+  if (*checksum != chunk->checksum) {
     // The wire said OK: nothing that it brings can be trusted.
     FailPair(pair, absl::DataLossError(absl::StrCat(
                        "chunk ", sequence_number,
                        " arrived with another checksum than the prefill worker announced")));
     return;
   }
-  pair->link->Send(ChunkDone{sequence_number, checksum});
+  pair->link->Send(ChunkDone{sequence_number, *checksum});
   Transfer* transfer = Find(chunk->transfer_id);
   ++transfer->received.chunks;
   transfer->received.bytes += chunk->bytes;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "kvtransfer/range_copy.h"
 
 namespace baton::kvtransfer {
 
@@ -15,7 +16,9 @@ ReceiverCore::ReceiverCore(const TransferSetup& setup, std::shared_ptr<WorkThrea
       events_(events),
       active_(active),
       staging_(setup.options.staging_slots, setup.options.staging_slot_bytes,
-               setup.options.poison_free_staging) {
+               setup.options.poison_free_staging,
+               AllocateStaging(setup.device,
+                               setup.options.staging_slots * setup.options.staging_slot_bytes)) {
   PublishLevels();
 }
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
-#include "kernels/kv_copy/kv_copy.h"
+#include "kvtransfer/range_copy.h"
 #include "kvtransfer/sender_core.h"
 
 namespace baton::kvtransfer {
@@ -56,7 +56,7 @@ void SenderCore::Pump() {
     }
     for (uint64_t serial : order) {
       Pair* pair = FindPair(serial);
-      if (pair->state != PairState::kOpen || pair->turns.empty()) continue;
+      if (pair == nullptr || pair->state != PairState::kOpen || pair->turns.empty()) continue;
       const TransferId next = pair->turns.front();
       const bool needs_slot = !Find(next)->pending.empty();
       if (needs_slot && !MayTakeSlot(*pair)) continue;
@@ -71,12 +71,12 @@ void SenderCore::AnnounceNext(Pair* pair) {
   Transfer* transfer = Find(pair->turns.front());
   pair->turns.pop_front();
   transfer->queued = false;
-  if (!transfer->pending.empty()) AnnounceChunk(pair, transfer);
+  if (!transfer->pending.empty() && !AnnounceChunk(pair, transfer)) return;
   SendFinalIfDue(pair, transfer);
   if (!transfer->pending.empty()) QueueTurn(transfer, pair);
 }
 
-void SenderCore::AnnounceChunk(Pair* pair, Transfer* transfer) {
+bool SenderCore::AnnounceChunk(Pair* pair, Transfer* transfer) {
   const std::optional<StagingSlotId> slot = staging_.Acquire();
   CHECK(slot.has_value());
   ChunkReady ready;
@@ -100,7 +100,14 @@ void SenderCore::AnnounceChunk(Pair* pair, Transfer* transfer) {
       range.bytes.remove_prefix(take);
     }
   }
-  ready.checksum = kernels::GatherBytes(sources, staging_.bytes(*slot));
+  const absl::StatusOr<uint64_t> checksum =
+      GatherRanges(setup_.device, sources, staging_.bytes(*slot));
+  if (!checksum.ok()) {
+    staging_.Release(*slot);
+    FailPair(pair, Annotate(checksum.status(), "gathering KV"));
+    return false;
+  }
+  ready.checksum = *checksum;
   active_->Gathered(transfer->id, num_consumed);
   pair->chunks[ready.sequence_number] = Chunk{.transfer_serial = transfer->serial,
                                               .transfer_id = transfer->id,
@@ -111,6 +118,7 @@ void SenderCore::AnnounceChunk(Pair* pair, Transfer* transfer) {
   ++pair->slots_held;
   ++transfer->chunks_announced;
   pair->link->Send(std::move(ready));
+  return true;
 }
 
 void SenderCore::SendFinalIfDue(Pair* pair, Transfer* transfer) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "kvtransfer/range_copy.h"
 
 namespace baton::kvtransfer {
 
@@ -16,7 +17,9 @@ SenderCore::SenderCore(const TransferSetup& setup, ControlDialer* dialer,
       events_(events),
       active_(active),
       staging_(setup.options.staging_slots, setup.options.staging_slot_bytes,
-               setup.options.poison_free_staging),
+               setup.options.poison_free_staging,
+               AllocateStaging(setup.device,
+                               setup.options.staging_slots * setup.options.staging_slot_bytes)),
       leases_({.since_renewal = setup.options.lease_limit,
                .total = setup.options.lease_total_limit,
                .count = setup.options.leases_max}) {

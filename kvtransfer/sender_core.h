@@ -149,7 +149,8 @@ class SenderCore {
   void OnMessage(uint64_t pair_serial, ControlMessage message);
   void Pump();
   void AnnounceNext(Pair* pair);
-  void AnnounceChunk(Pair* pair, Transfer* transfer);
+  // False when the ranges cannot be read: the pair has failed, and both pointers may dangle.
+  bool AnnounceChunk(Pair* pair, Transfer* transfer);
   void SendFinalIfDue(Pair* pair, Transfer* transfer);
   bool MayTakeSlot(const Pair& pair) const;
   void OnGo(Pair* pair, uint64_t sequence_number);

@@ -1,6 +1,7 @@
 #include "kvtransfer/staging_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 
@@ -11,11 +12,11 @@ constexpr std::byte kPoison{0xDB};
 
 }  // namespace
 
-StagingPool::StagingPool(uint32_t num_slots, uint64_t slot_bytes, bool poison)
+StagingPool::StagingPool(uint32_t num_slots, uint64_t slot_bytes, bool poison,
+                         std::shared_ptr<std::byte> memory)
     : slot_bytes_(slot_bytes),
       poison_(poison),
-      // Not value-initialised: pages come with their first use.
-      memory_(std::make_unique_for_overwrite<std::byte[]>(num_slots * slot_bytes)),
+      memory_(std::move(memory)),
       states_(num_slots, State::kFree) {
   CHECK_GT(num_slots, 0u);
   CHECK_GT(slot_bytes, 0u);

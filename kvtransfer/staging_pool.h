@@ -24,7 +24,9 @@ class StagingPool {
  public:
   // With `poison`, free slots hold a pattern that Acquire checks: a write into a free slot ends the
   // process. For tests; it costs a pass over the slot.
-  StagingPool(uint32_t num_slots, uint64_t slot_bytes, bool poison);
+  // `memory` holds num_slots slots.
+  StagingPool(uint32_t num_slots, uint64_t slot_bytes, bool poison,
+              std::shared_ptr<std::byte> memory);
   ~StagingPool();  // REQUIRES: all slots free.
 
   // nullopt when no slot is free.
@@ -43,7 +45,7 @@ class StagingPool {
 
   const uint64_t slot_bytes_;
   const bool poison_;
-  std::unique_ptr<std::byte[]> memory_;
+  const std::shared_ptr<std::byte> memory_;
   std::vector<State> states_;
   std::vector<StagingSlotId> free_;
   uint32_t num_quarantined_ = 0;

@@ -9,6 +9,7 @@
 #include "kvtransfer/coverage.h"
 #include "kvtransfer/hello.h"
 #include "kvtransfer/lease_table.h"
+#include "kvtransfer/range_copy.h"
 #include "kvtransfer/staging_pool.h"
 #include "kvtransfer/test_support.h"
 
@@ -20,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
 TEST(StagingPool, GivesEachSlotOnceAndTakesItBack) {
-  StagingPool pool(3, 100, /*poison=*/true);
+  StagingPool pool(3, 100, /*poison=*/true, AllocateStaging(nullptr, 3 * 100));
   const auto a = pool.Acquire(), b = pool.Acquire(), c = pool.Acquire();
   ASSERT_TRUE(a && b && c);
   EXPECT_EQ(pool.Acquire(), std::nullopt);
@@ -32,7 +33,7 @@ TEST(StagingPool, GivesEachSlotOnceAndTakesItBack) {
 }
 
 TEST(StagingPool, KeepsAQuarantinedSlotUntilItIsReleased) {
-  StagingPool pool(1, 100, true);
+  StagingPool pool(1, 100, true, AllocateStaging(nullptr, 1 * 100));
   const auto slot = pool.Acquire();
   pool.Quarantine(*slot);
   EXPECT_EQ(pool.num_quarantined(), 1u);
@@ -46,7 +47,7 @@ TEST(StagingPoolDeathTest, NoticesAWriteIntoAFreeSlotAndADoubleRelease) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
-        StagingPool pool(1, 100, true);
+        StagingPool pool(1, 100, true, AllocateStaging(nullptr, 1 * 100));
         const auto slot = pool.Acquire();
         pool.Release(*slot);
         pool.bytes(*slot)[50] = std::byte{1};
@@ -55,7 +56,7 @@ TEST(StagingPoolDeathTest, NoticesAWriteIntoAFreeSlotAndADoubleRelease) {
       "wrote into free staging slot");
   EXPECT_DEATH(
       {
-        StagingPool pool(2, 100, false);
+        StagingPool pool(2, 100, false, AllocateStaging(nullptr, 2 * 100));
         const auto slot = pool.Acquire();
         pool.Release(*slot);
         pool.Release(*slot);

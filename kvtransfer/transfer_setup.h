@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/base/clock.h"
+#include "device/device.h"
 #include "kvtransfer/transfer.h"
 #include "kvtransfer/wire.h"
 
@@ -41,6 +42,9 @@ struct TransferSetup {
   std::map<std::string, std::string> kv_layouts;
   // Must outlive the sender or receiver; its Shutdown comes after theirs.
   Wire* wire = nullptr;
+  // Whose memory the ranges of Push and Expect lie in; must outlive the sender or receiver. Null:
+  // the host's.
+  Device* device = nullptr;
   const Clock* clock = Clock::Real();
   // Called when a wire end is not quiescent quiescence_limit after its abort; gets the reason. The
   // default logs and ends the process with kUnquiescentExitCode: memory that somebody may still

@@ -17,6 +17,7 @@ std::unique_ptr<kvtransfer::TransferSender> MakeSender(const worker::ModelHost& 
   setup.instance_id = instance_id;
   setup.kv_layouts = host.kv_layouts();
   setup.wire = wire;
+  setup.device = &host.device();
   setup.clock = options.clock;
   return kvtransfer::MakeTransferSender(std::move(setup), dialer);
 }
