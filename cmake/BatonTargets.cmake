@@ -124,9 +124,20 @@ function(baton_cuda_library name)
   target_compile_options(
     ${name}
     PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-Wno-unused-parameter>"
-            "$<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a;--expt-relaxed-constexpr;-lineinfo;-Xptxas=--warn-on-spills,--warning-as-error;-Xcompiler=-Wall,-Werror,-Wno-unused-parameter>"
+            "$<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a;--expt-relaxed-constexpr;--compress-mode=size;$<$<CONFIG:Debug>:-lineinfo>;-Xptxas=--warn-on-spills,--warning-as-error;-Xcompiler=-Wall,-Werror,-Wno-unused-parameter>"
   )
   target_link_libraries(${name} PUBLIC ${ARG_DEPS})
+endfunction()
+
+# baton_plugin(NAME SRCS plugin.cc DEPS t...): a shared object that the program loads from its own folder
+# (device/device_plugin.h). It shows nothing but its entry point.
+function(baton_plugin name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_library(${name} MODULE ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE baton_flags ${ARG_DEPS})
+  target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined
+                                      -Wl,-rpath,$ORIGIN/../lib)
+  set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
 # baton_gpu_tests(SRCS a_cuda_test.cc... DEPS t...) and baton_gpu_benches(...): become part of the one program

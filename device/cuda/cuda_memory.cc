@@ -1,0 +1,50 @@
+#include "device/cuda/cuda_memory.h"
+
+#include <cuda_runtime_api.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "device/cuda/cuda_error.h"
+
+namespace baton {
+
+absl::StatusOr<std::shared_ptr<std::byte>> CudaMemory::Allocate(int64_t bytes,
+                                                                absl::string_view what) {
+  if (bytes == 0) return std::shared_ptr<std::byte>();
+  const int64_t before = bytes_used_.fetch_add(bytes);
+  const auto refuse = [&](absl::string_view reason) {
+    bytes_used_.fetch_sub(bytes);
+    return absl::ResourceExhaustedError(absl::StrCat(what, ": ", bytes,
+                                                     " bytes do not fit: ", before, " of ",
+                                                     bytes_max_, " are in use", reason));
+  };
+  if (bytes < 0 || before > bytes_max_ - bytes) return refuse("");
+  RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(bytes));
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // Not sticky, but remembered until it is read.
+    return refuse(", and something else has taken the GPU's memory");
+  }
+  if (error != cudaSuccess) {
+    bytes_used_.fetch_sub(bytes);
+    return CudaStatus(error, absl::StrCat("cudaMalloc of ", what));
+  }
+  return std::shared_ptr<std::byte>(static_cast<std::byte*>(memory),
+                                    [self = shared_from_this(), bytes](std::byte* p) {
+                                      cudaSetDevice(self->ordinal_);
+                                      cudaFree(p);
+                                      self->bytes_used_.fetch_sub(bytes);
+                                    });
+}
+
+absl::StatusOr<std::shared_ptr<std::byte>> AllocatePinned(int64_t bytes) {
+  if (bytes == 0) return std::shared_ptr<std::byte>();
+  void* memory = nullptr;
+  RETURN_IF_ERROR(CudaStatus(cudaMallocHost(&memory, static_cast<size_t>(bytes)),
+                             absl::StrCat("pinned memory of ", bytes, " bytes")));
+  return std::shared_ptr<std::byte>(static_cast<std::byte*>(memory),
+                                    [](std::byte* p) { cudaFreeHost(p); });
+}
+
+}  // namespace baton

@@ -1,0 +1,118 @@
+#include "device/cuda/kv_mover.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace baton {
+namespace {
+
+using kernels::KvCopyRange;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KvMover>> KvMover::Create(CudaContext& context) {
+  auto mover = std::make_unique<KvMover>(Private{}, context);
+  MutexLock lock(mover->mutex_);
+  RETURN_IF_ERROR(context.Enter());
+  RETURN_IF_ERROR(
+      context.Check(cudaStreamCreateWithFlags(&mover->stream_, cudaStreamNonBlocking), "a stream"));
+  ASSIGN_OR_RETURN(mover->device_checksum_,
+                   context.memory().Allocate(sizeof(uint64_t), "KV staging"));
+  ASSIGN_OR_RETURN(mover->host_checksum_, AllocatePinned(sizeof(uint64_t)));
+  return mover;
+}
+
+KvMover::~KvMover() {
+  MutexLock lock(mutex_);
+  cudaSetDevice(context_.ordinal());
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+absl::Status KvMover::Plan(absl::Span<const absl::Span<const std::byte>> ranges,
+                           size_t staging_bytes) {
+  RETURN_IF_ERROR(context_.failure());
+  RETURN_IF_ERROR(context_.Enter());
+  const auto bytes = static_cast<int64_t>(staging_bytes);
+  if (bytes > staging_bytes_) {
+    staging_.reset();
+    ASSIGN_OR_RETURN(staging_, context_.memory().Allocate(bytes, "KV staging"));
+    staging_bytes_ = bytes;
+  }
+  const auto num_ranges = static_cast<int64_t>(ranges.size());
+  if (num_ranges > ranges_max_) {
+    const int64_t list_bytes = num_ranges * static_cast<int64_t>(sizeof(KvCopyRange));
+    ASSIGN_OR_RETURN(device_ranges_, context_.memory().Allocate(list_bytes, "KV staging"));
+    ASSIGN_OR_RETURN(host_ranges_, AllocatePinned(list_bytes));
+    ranges_max_ = num_ranges;
+  }
+  // Offsets are counted from the lowest range, which is as aligned as its pool.
+  const std::byte* base = ranges[0].data();
+  const std::byte* end = base;
+  for (const absl::Span<const std::byte> range : ranges) {
+    base = std::min(base, range.data());
+    end = std::max(end, range.data() + range.size());
+  }
+  auto* list = reinterpret_cast<KvCopyRange*>(host_ranges_.get());
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    list[i] = {.pool_offset = ranges[i].data() - base,
+               .bytes = static_cast<int64_t>(ranges[i].size())};
+  }
+  int64_t total_bytes = 0;
+  RETURN_IF_ERROR(context_.Check(kernels::PlanKvCopy(list, num_ranges, end - base, &total_bytes),
+                                 "ranges of KV"));
+  if (total_bytes > bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ranges of ", total_bytes, " bytes for a staging slot of ", bytes));
+  }
+  params_ = {.pool = const_cast<std::byte*>(base),
+             .staging = staging_.get(),
+             .ranges = reinterpret_cast<const KvCopyRange*>(device_ranges_.get()),
+             .num_ranges = static_cast<int32_t>(num_ranges),
+             .total_bytes = total_bytes,
+             .checksum = reinterpret_cast<uint64_t*>(device_checksum_.get())};
+  return context_.Check(
+      cudaMemcpyAsync(device_ranges_.get(), list, ranges.size() * sizeof(KvCopyRange),
+                      cudaMemcpyHostToDevice, stream_),
+      "copying ranges of KV");
+}
+
+absl::StatusOr<uint64_t> KvMover::ReadChecksum() {
+  RETURN_IF_ERROR(context_.Check(cudaMemcpyAsync(host_checksum_.get(), device_checksum_.get(),
+                                                 sizeof(uint64_t), cudaMemcpyDeviceToHost, stream_),
+                                 "copying a checksum"));
+  RETURN_IF_ERROR(context_.Check(cudaStreamSynchronize(stream_), "moving KV"));
+  return *reinterpret_cast<const uint64_t*>(host_checksum_.get());
+}
+
+absl::StatusOr<uint64_t> KvMover::Gather(absl::Span<const absl::Span<const std::byte>> ranges,
+                                         absl::Span<std::byte> staging) {
+  if (ranges.empty()) return absl::InvalidArgumentError("no ranges of KV to gather");
+  MutexLock lock(mutex_);
+  RETURN_IF_ERROR(Plan(ranges, staging.size()));
+  RETURN_IF_ERROR(context_.Check(kernels::KvGatherCuda(params_, stream_), "gathering KV"));
+  RETURN_IF_ERROR(context_.Check(
+      cudaMemcpyAsync(staging.data(), staging_.get(), static_cast<size_t>(params_.total_bytes),
+                      cudaMemcpyDeviceToHost, stream_),
+      "copying KV"));
+  return ReadChecksum();
+}
+
+absl::StatusOr<uint64_t> KvMover::Scatter(absl::Span<const std::byte> staging,
+                                          absl::Span<const absl::Span<std::byte>> ranges) {
+  if (ranges.empty()) return absl::InvalidArgumentError("no ranges of KV to scatter to");
+  std::vector<absl::Span<const std::byte>> sources(ranges.begin(), ranges.end());
+  MutexLock lock(mutex_);
+  RETURN_IF_ERROR(Plan(sources, staging.size()));
+  RETURN_IF_ERROR(context_.Check(
+      cudaMemcpyAsync(staging_.get(), staging.data(), static_cast<size_t>(params_.total_bytes),
+                      cudaMemcpyHostToDevice, stream_),
+      "copying KV"));
+  RETURN_IF_ERROR(context_.Check(kernels::KvScatterCuda(params_, stream_), "scattering KV"));
+  return ReadChecksum();
+}
+
+}  // namespace baton
