@@ -379,7 +379,7 @@ TEST_P(DeviceConformance, MemoryIsCountedAndRunsOutWithAClearError) {
               absl::StatusCode::kResourceExhausted);
     auto list = model.Record(*device_);
     ASSERT_TRUE(list.ok());
-    const int32_t huge[] = {1 << 24};
+    const int32_t huge[] = {1 << 30};
     const auto program = device_->Compile(
         *list, huge, {.sequences_max = 1, .samples_max = 1, .context_tokens_max = 16}, **kv);
     EXPECT_EQ(program.status().code(), absl::StatusCode::kResourceExhausted);

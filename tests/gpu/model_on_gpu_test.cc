@@ -1,0 +1,195 @@
+// Whole models on the GPU against named references (tests/golden): teacher-forced where 16-bit
+// arithmetic may decide a near tie otherwise than float32.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "engine/runner/model_runner.h"
+#include "engine/runner/runner_testing.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/gpu/gpu_testing.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::json;
+
+Json ReadJson(const std::string& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file.good()) << path;
+  return Json::parse(file);
+}
+
+// Largest difference, relative to the largest magnitude of the expected row.
+double RelativeError(const float* actual, const std::vector<double>& expected) {
+  double largest = 0;
+  double difference = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    largest = std::max(largest, std::abs(expected[i]));
+    difference = std::max(difference, std::abs(actual[i] - expected[i]));
+    if (!std::isfinite(actual[i])) return INFINITY;
+  }
+  return difference / largest;
+}
+
+class ModelOnGpu : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT_CUDA_DEVICE();
+    PluginDeviceOptions options;
+    options.deterministic = GetParam();
+    device_ = MakeCudaDevice(options);
+  }
+  std::unique_ptr<Device> device_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, ModelOnGpu, ::testing::Bool(), [](const auto& info) {
+  return info.param ? std::string("deterministic") : std::string("default");
+});
+
+TEST_P(ModelOnGpu, EveryTinyLlamaIsNearTransformers) {
+  int models = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("tests/golden/tiny_llama")) {
+    if (!entry.is_directory()) continue;
+    SCOPED_TRACE(entry.path().string());
+    ++models;
+    const Json golden = ReadJson(entry.path() / "golden.json");
+    const std::vector<int32_t> ids = golden["token_ids"];
+    LoadedModel model = LoadOrDie(entry.path(), {.kv_memory_bytes = 8 << 20}, *device_);
+    const auto vocab = static_cast<size_t>(model.config.vocab_size);
+    const auto logits = AllLogits(*model.runner, ids, BlockRange(0, 1), 64);
+    for (const auto& [position, expected] : golden["logits"].items()) {
+      EXPECT_LT(RelativeError(logits.data() + std::stoul(position) * vocab, expected), 0.08)
+          << "position " << position;
+    }
+  }
+  EXPECT_GT(models, 0);
+}
+
+// Every token of the recorded text that leads by more than a margin is the likeliest here too.
+void ExpectArgmax(ModelRunner& runner, const LoadedModel& reference,
+                  const std::vector<int32_t>& ids, size_t prompt_tokens, float margin) {
+  const auto vocab = static_cast<size_t>(reference.config.vocab_size);
+  const auto on_gpu = AllLogits(runner, ids, BlockRange(0, 16), 64);
+  const auto on_cpu = AllLogits(*reference.runner, ids, BlockRange(0, 16), 64);
+  int compared = 0;
+  for (size_t t = prompt_tokens - 1; t + 1 < ids.size(); ++t) {
+    const float* expected = on_cpu.data() + t * vocab;
+    const float* actual = on_gpu.data() + t * vocab;
+    std::vector<float> sorted(expected, expected + vocab);
+    std::nth_element(sorted.begin(), sorted.begin() + 1, sorted.end(), std::greater<>());
+    const float lead = *std::max_element(expected, expected + vocab) - sorted[1];
+    if (lead <= margin) continue;
+    ++compared;
+    EXPECT_EQ(std::max_element(actual, actual + vocab) - actual,
+              std::max_element(expected, expected + vocab) - expected)
+        << "token " << t << ", lead " << lead;
+  }
+  EXPECT_GT(compared, 0);
+}
+
+TEST_P(ModelOnGpu, Stories260KFollowsTheReferenceThroughTheFallback) {
+  const Json golden = ReadJson("tests/golden/stories260K.json");
+  auto cpu = MakeCpuDevice(0);
+  LoadedModel reference = LoadOrDie(CarriedModel("stories260K"), {}, *cpu);
+  LoadedModel model = LoadOrDie(CarriedModel("stories260K"), {}, *device_);
+  for (const Json& entry : golden["greedy"]) {
+    const std::vector<int32_t> prompt = entry["prompt_ids"];
+    ExpectArgmax(*model.runner, reference, entry["token_ids"], prompt.size(), 0.1f);
+  }
+}
+
+void ExpectProse(Device& device, const std::string& directory, const std::string& name) {
+  const Json entries = ReadJson("tests/golden/prose.json")[name];
+  auto cpu = MakeCpuDevice(0);
+  LoadedModel reference = LoadOrDie(directory, {}, *cpu);
+  LoadedModel model = LoadOrDie(directory, {}, device);
+  for (const Json& entry : entries) {
+    std::vector<int32_t> ids = entry["prompt_ids"];
+    const size_t prompt_tokens = ids.size();
+    const std::vector<int32_t> greedy = entry["greedy_ids"];
+    ids.insert(ids.end(), greedy.begin(), greedy.end());
+    ExpectArgmax(*model.runner, reference, ids, prompt_tokens, 0.1f);
+  }
+}
+
+TEST_P(ModelOnGpu, Prose1MDraftFollowsTransformers) {
+  ExpectProse(*device_, CarriedModel("prose-1m-draft"), "prose-1m-draft");
+}
+
+TEST_P(ModelOnGpu, Prose22MFollowsTransformers) {
+  if (Prose22M().empty()) GTEST_SKIP() << "prose-22m needs the folder in BATON_SHARED_DATA";
+  ExpectProse(*device_, Prose22M(), "prose-22m");
+}
+
+TEST_P(ModelOnGpu, LikelihoodOfProse22MIsTheRecordedOne) {
+  if (Prose22M().empty()) GTEST_SKIP() << "prose-22m needs the folder in BATON_SHARED_DATA";
+  const Json meta = ReadJson("tests/golden/prose.json")["meta"];
+  LoadedModel model = LoadOrDie(Prose22M(), {.sequences_max = 512}, *device_);
+  const auto vocab = static_cast<size_t>(model.config.vocab_size);
+  std::ifstream file(Prose22M() + "/val_ids.txt");
+  std::vector<int32_t> text;
+  for (int32_t id = 0; file >> id;) text.push_back(id);
+  const auto window = meta["window"].get<size_t>();
+  double sum = 0;
+  int64_t count = 0;
+  for (size_t first = 0; first < text.size(); first += window) {
+    const auto begin = text.begin() + static_cast<ptrdiff_t>(first);
+    const std::vector<int32_t> ids(begin, begin + static_cast<ptrdiff_t>(window));
+    const auto logits = AllLogits(*model.runner, ids, BlockRange(0, 8), 512);
+    for (size_t t = 0; t + 1 < ids.size(); ++t) {
+      const float* row = logits.data() + t * vocab;
+      const double largest = *std::max_element(row, row + vocab);
+      double exponentials = 0;
+      for (size_t i = 0; i < vocab; ++i) exponentials += std::exp(row[i] - largest);
+      sum += largest + std::log(exponentials) - row[ids[t + 1]];
+      ++count;
+    }
+  }
+  const double expected = meta["val_nll"];
+  EXPECT_NEAR(sum / static_cast<double>(count), expected, 0.005 * expected);
+}
+
+TEST_P(ModelOnGpu, SuccPlaysItsScriptAndWitnessCountsItsContext) {
+  LoadedModel succ = LoadOrDie(CarriedModel("succ"), {}, *device_);
+  EXPECT_EQ(TokenIds(Generate(*succ.runner, {5, 300, 327}, BlockRange(0, 1), {.num_tokens = 7})),
+            (std::vector<int32_t>{328, 329, 87, 330, 90, 91, 5}));
+  LoadedModel witness = LoadOrDie(CarriedModel("witness"), {}, *device_);
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 30; ++i) prompt.push_back('a' + i % 3);
+  prompt.insert(prompt.end(), 7, 'z');
+  const auto all = AllLogits(*witness.runner, prompt, BlockRange(0, 1), 64);
+  const float* last =
+      all.data() + (prompt.size() - 1) * static_cast<size_t>(witness.config.vocab_size);
+  EXPECT_NEAR(last['z'] / last['a'], 0.7, 1e-2);
+  EXPECT_NEAR(last['b'] / last['a'], 1.0, 1e-2);
+  EXPECT_NEAR(last['q'] / last['a'], 0.0, 1e-2);
+}
+
+// A prompt in chunks and then token by token, alone and amid others: the same tokens, bit by bit in
+// the deterministic mode.
+TEST(ModelOnGpuDeterministic, TokensDoNotDependOnChunksOrOnTheBatch) {
+  SKIP_WITHOUT_CUDA_DEVICE();
+  PluginDeviceOptions options;
+  options.deterministic = true;
+  auto device = MakeCudaDevice(options);
+  LoadedModel model = LoadOrDie(CarriedModel("prose-1m-draft"), {}, *device);
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 150; ++i) prompt.push_back(3 + i * 7 % 200);
+  const SamplingParams sampling{.temperature = 1.0f, .seed = 11};
+  const auto whole = TokenIds(
+      Generate(*model.runner, prompt, BlockRange(0, 4), {.num_tokens = 32, .sampling = sampling}));
+  for (const int32_t chunk : {1, 33, 64, 149}) {
+    EXPECT_EQ(TokenIds(Generate(*model.runner, prompt, BlockRange(4, 8),
+                                {.num_tokens = 32, .sampling = sampling, .chunk_tokens = chunk})),
+              whole)
+        << chunk;
+  }
+}
+
+}  // namespace
+}  // namespace baton
