@@ -34,9 +34,20 @@ StopSignal::StopSignal()
         changed_.SignalAll();
       }) {}
 
-void StopSignal::Wait() {
+absl::Status StopSignal::Wait() {
   MutexLock lock(mutex_);
   while (!stopped_) changed_.WaitFor(mutex_, std::chrono::seconds(3600));
+  return failure_;
+}
+
+void StopSignal::Fail(const absl::Status& status) {
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    stopped_ = true;
+    failure_ = status;
+  }
+  changed_.SignalAll();
 }
 
 struct ProcessMetricsPage::Parts {

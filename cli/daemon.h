@@ -33,16 +33,20 @@ inline Duration Grace(const DaemonFlags& flags) {
   return std::chrono::nanoseconds(static_cast<int64_t>(flags.grace_seconds * 1e9));
 }
 
-// Waits for SIGTERM or SIGINT. Construct before anything makes threads.
+// Waits for SIGTERM or SIGINT, or for a failure. Construct before anything makes threads.
 class StopSignal {
  public:
   StopSignal();
-  void Wait() EXCLUDES(mutex_);
+  // OK after a signal; otherwise what Fail was given. ERRORS: whatever the failure was.
+  absl::Status Wait() EXCLUDES(mutex_);
+  // Ends the wait: the process cannot go on. The first failure counts. Thread-safe.
+  void Fail(const absl::Status& status) EXCLUDES(mutex_);
 
  private:
   Mutex mutex_;
   CondVar changed_;
   bool stopped_ GUARDED_BY(mutex_) = false;
+  absl::Status failure_ GUARDED_BY(mutex_);
   rpc::SignalWatcher watcher_;
 };
 

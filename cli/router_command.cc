@@ -32,9 +32,9 @@ absl::Status RunRouter(const RouterCommandFlags& flags) {
                    RouterFront::Start(flags.router, std::move(workers), flags.daemon.listen,
                                       metrics->registry()));
   rpc::PrintReadyLine("router", {{"listen", front->address()}, {"metrics", metrics->address()}});
-  stop.Wait();
+  const absl::Status failure = stop.Wait();
   front->Drain(Grace(flags.daemon));
-  return absl::OkStatus();
+  return failure;
 }
 
 }  // namespace

@@ -61,9 +61,9 @@ absl::Status ServeRouter(const ServeFlags& flags, StopSignal& stop, ProcessMetri
   ASSIGN_OR_RETURN(auto front, RouterFront::Start(flags.router, std::move(workers),
                                                   flags.daemon.listen, metrics.registry()));
   rpc::PrintReadyLine("serve", {{"listen", front->address()}, {"metrics", metrics.address()}});
-  stop.Wait();
+  const absl::Status failure = stop.Wait();
   front->Drain(Grace(flags.daemon));
-  return absl::OkStatus();
+  return failure;
 }
 
 absl::Status ServeCombined(const ServeFlags& flags, worker::WorkerOptions options, StopSignal& stop,
@@ -108,6 +108,7 @@ absl::Status RunServe(const ServeFlags& flags) {
   RETURN_IF_ERROR(ApplyLogLevel(flags.daemon));
   StopSignal stop;
   ASSIGN_OR_RETURN(worker::WorkerOptions options, MakeWorkerOptions(flags.worker));
+  options.on_broken = [&stop](const absl::Status& status) { stop.Fail(status); };
   ASSIGN_OR_RETURN(auto metrics, ProcessMetricsPage::Start(flags.daemon.metrics));
   return flags.split ? ServeSplit(flags, options, stop, *metrics)
                      : ServeCombined(flags, options, stop, *metrics);

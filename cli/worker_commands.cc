@@ -66,7 +66,8 @@ absl::Status Serve(const WorkerCommandFlags& flags, const char* role, StopSignal
   server->SetReady(true);
   fields.insert(fields.begin(), {"listen", server->address().ToString()});
   rpc::PrintReadyLine(role, fields);
-  stop.Wait();
+  // A worker whose device is lost cannot recover; whoever started it starts a fresh one.
+  const absl::Status failure = stop.Wait();
   server->SetReady(false);
   process.BeginDrain();
   if (!process.WaitIdle(Grace(flags.daemon))) {
@@ -75,13 +76,14 @@ absl::Status Serve(const WorkerCommandFlags& flags, const char* role, StopSignal
   }
   process.CloseSessions();
   server->Shutdown(kServerGrace);
-  return absl::OkStatus();
+  return failure;
 }
 
 absl::Status RunPrefillWorker(const WorkerCommandFlags& flags) {
   RETURN_IF_ERROR(ApplyLogLevel(flags.daemon));
   StopSignal stop;
   ASSIGN_OR_RETURN(worker::WorkerOptions options, MakeWorkerOptions(flags.worker));
+  options.on_broken = [&stop](const absl::Status& status) { stop.Fail(status); };
   ASSIGN_OR_RETURN(auto metrics, ProcessMetricsPage::Start(flags.daemon.metrics));
   ASSIGN_OR_RETURN(auto device, MakeWorkerDevice(flags.worker, options));
   ASSIGN_OR_RETURN(auto host, worker::ModelHost::Load(options, *device));
@@ -101,6 +103,7 @@ absl::Status RunDecodeWorker(const WorkerCommandFlags& flags) {
   RETURN_IF_ERROR(ApplyLogLevel(flags.daemon));
   StopSignal stop;
   ASSIGN_OR_RETURN(worker::WorkerOptions options, MakeWorkerOptions(flags.worker));
+  options.on_broken = [&stop](const absl::Status& status) { stop.Fail(status); };
   ASSIGN_OR_RETURN(auto metrics, ProcessMetricsPage::Start(flags.daemon.metrics));
   ASSIGN_OR_RETURN(auto device, MakeWorkerDevice(flags.worker, options));
   ASSIGN_OR_RETURN(auto host, worker::ModelHost::Load(options, *device));

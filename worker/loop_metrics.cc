@@ -17,7 +17,10 @@ LoopMetrics::LoopMetrics(MetricsRegistry& registry, std::string role)
       sampled_tokens_(registry.AddCounter(metrics::kSampledTokens)),
       preemptions_(registry.AddCounter(metrics::kPreemptions)),
       nonfinite_(registry.AddCounter(metrics::kNonfiniteLogits)),
+      kernel_launches_(registry.AddCounter(metrics::kKernelLaunches)),
+      graph_launches_(registry.AddCounter(metrics::kGraphLaunches)),
       stalled_(registry.AddGauge(metrics::kEngineStalledSeconds)),
+      device_memory_(registry.AddGauge(metrics::kDeviceMemoryBytes)),
       router_sessions_(registry.AddGauge(metrics::kRouterSessions)) {}
 
 void LoopMetrics::AddLoop(const EngineLoop* loop) { loops_.push_back(loop); }
@@ -48,7 +51,14 @@ void LoopMetrics::Publish() {
     sampled_tokens_.With({load.model, role_})->RaiseTo(static_cast<double>(load.tokens_generated));
     preemptions_.With({load.model, role_})->RaiseTo(static_cast<double>(load.preemptions));
     nonfinite_.With({load.model, role_})->RaiseTo(static_cast<double>(load.nonfinite_logits));
+    kernel_launches_.With({load.model, role_})->RaiseTo(static_cast<double>(load.kernel_launches));
+    graph_launches_.With({load.model, role_})->RaiseTo(static_cast<double>(load.graph_launches));
     stalled_.With({load.model, role_})->Set(load.stalled_seconds);
+  }
+  if (device_ != nullptr) {
+    const std::string name(device_->name());
+    device_memory_.With({name, role_, "used"})->Set(static_cast<double>(device_->memory_used()));
+    device_memory_.With({name, role_, "max"})->Set(static_cast<double>(device_->memory_max()));
   }
   if (sessions_) router_sessions_.With({role_})->Set(sessions_());
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/metrics/metrics.h"
+#include "device/device.h"
 #include "worker/messages.h"
 
 namespace baton::worker {
@@ -21,6 +22,8 @@ class LoopMetrics {
 
   // `loop` must outlive this object.
   void AddLoop(const EngineLoop* loop);
+  // Asked at each scrape for its memory; must outlive this object.
+  void SetDevice(const Device* device) { device_ = device; }
   // Asked at each scrape for the number of open router sessions.
   void SetSessionCount(std::function<uint32_t()> sessions);
   void Start(MetricsRegistry& registry);
@@ -30,6 +33,7 @@ class LoopMetrics {
 
   const std::string role_;
   std::vector<const EngineLoop*> loops_;
+  const Device* device_ = nullptr;
   std::function<uint32_t()> sessions_;
   GaugeFamily& running_;
   GaugeFamily& waiting_;
@@ -40,7 +44,10 @@ class LoopMetrics {
   CounterFamily& sampled_tokens_;
   CounterFamily& preemptions_;
   CounterFamily& nonfinite_;
+  CounterFamily& kernel_launches_;
+  CounterFamily& graph_launches_;
   GaugeFamily& stalled_;
+  GaugeFamily& device_memory_;
   GaugeFamily& router_sessions_;
   ScrapeCallback callback_;
 };

@@ -133,6 +133,8 @@ struct LoopLoad {
   uint64_t tokens_generated = 0;
   uint64_t preemptions = 0;
   uint64_t nonfinite_logits = 0;
+  uint64_t kernel_launches = 0;
+  uint64_t graph_launches = 0;
   // Seconds since the last step completed while there was work; 0 when idle.
   double stalled_seconds = 0;
 };

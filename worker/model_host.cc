@@ -112,6 +112,7 @@ struct ModelHost::Loaded {
   const KvPool& kv() const { return null_kv != nullptr ? *null_kv : *model.kv; }
 };
 
+ModelHost::ModelHost(Device& device) : device_(device) {}
 ModelHost::~ModelHost() = default;
 
 absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Load(const WorkerOptions& options,

@@ -48,7 +48,7 @@ class ModelHost {
 
  private:
   struct Loaded;
-  explicit ModelHost(Device& device) : device_(device) {}
+  explicit ModelHost(Device& device);
   // Models that are loaded on the device after one.
   struct LaterModels {
     int64_t weight_bytes = 0;

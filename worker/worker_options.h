@@ -3,6 +3,7 @@
 #define BATON_WORKER_WORKER_OPTIONS_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,9 @@ struct WorkerOptions {
   std::string advertise;
   kvtransfer::TransferOptions transfer;
   const Clock* clock = Clock::Real();
+  // Called when a model's device has failed for good: the process cannot recover, but a new one
+  // can. Any thread.
+  std::function<void(const absl::Status&)> on_broken;
 };
 
 // A random number that names this process start.

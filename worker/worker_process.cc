@@ -41,6 +41,7 @@ LoopOptions MakeLoopOptions(const HostedModel& model, const WorkerOptions& optio
   out.executor = model.executor;
   out.sink = sink;
   out.clock = options.clock;
+  out.on_broken = options.on_broken;
   out.limits.tokens_per_step_max = options.tokens_per_step_max;
   out.limits.running_sequences_max = options.sequences_max;
   return out;
@@ -58,6 +59,7 @@ WorkerProcess::WorkerProcess(const ModelHost& host, const WorkerOptions& options
     metrics_.AddLoop(loops_.back().get());
   }
   sessions_->set_artifacts(&host.artifacts());
+  metrics_.SetDevice(&host.device());
   metrics_.SetSessionCount([sessions = sessions_.get()] { return sessions->num_sessions(); });
   metrics_.Start(registry);
 }

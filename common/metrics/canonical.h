@@ -23,6 +23,7 @@ inline constexpr absl::string_view kModelFinishReason[] = {"model", "finish_reas
 inline constexpr absl::string_view kModelPath[] = {"model", "path"};
 inline constexpr absl::string_view kModelRole[] = {"model", "role"};
 inline constexpr absl::string_view kModelRoleState[] = {"model", "role", "state"};
+inline constexpr absl::string_view kDeviceRoleKind[] = {"device", "role", "kind"};
 inline constexpr absl::string_view kModelDirection[] = {"model", "direction"};
 inline constexpr absl::string_view kModelDirectionCode[] = {"model", "direction", "code"};
 inline constexpr absl::string_view kRole[] = {"role"};
@@ -175,6 +176,21 @@ inline constexpr MetricDefinition kNonfiniteLogits{
     .name = "baton_nonfinite_logits_total",
     .help = "Rows of logits with a NaN or an infinity; their sequences failed.",
     .labels = kModelRole};
+inline constexpr MetricDefinition kKernelLaunches{
+    .type = MetricType::kCounter,
+    .name = "baton_kernel_launches_total",
+    .help = "Kernels that steps launched on a GPU, those inside of graphs included.",
+    .labels = kModelRole};
+inline constexpr MetricDefinition kGraphLaunches{
+    .type = MetricType::kCounter,
+    .name = "baton_graph_launches_total",
+    .help = "Steps that were launched on a GPU as one captured graph.",
+    .labels = kModelRole};
+inline constexpr MetricDefinition kDeviceMemoryBytes{
+    .type = MetricType::kGauge,
+    .name = "baton_device_memory_bytes",
+    .help = "Memory of the worker's device: used by weights, KV pools and programs, or max.",
+    .labels = kDeviceRoleKind};
 inline constexpr MetricDefinition kEngineStalledSeconds{
     .type = MetricType::kGauge,
     .name = "baton_engine_stalled_seconds",

@@ -41,6 +41,10 @@ class ModelRunner : public StepExecutor {
 
   int64_t workspace_bytes() const { return program_->workspace_bytes(); }
   ProgramStats stats() const { return program_->stats(); }
+  ExecutorStats executor_stats() const override {
+    const ProgramStats stats = program_->stats();
+    return {.kernel_launches = stats.kernel_launches, .graph_launches = stats.graph_launches};
+  }
   int32_t logit_cols() const { return logit_cols_; }
 
  private:

@@ -76,11 +76,18 @@ struct StepLimits {
   int32_t context_tokens_max = 0;
 };
 
+// What a device did for an executor so far; zeros where there is nothing to count.
+struct ExecutorStats {
+  uint64_t kernel_launches = 0;
+  uint64_t graph_launches = 0;
+};
+
 class StepExecutor {
  public:
   virtual ~StepExecutor() = default;
 
   virtual const StepLimits& limits() const = 0;
+  virtual ExecutorStats executor_stats() const { return {}; }
 
   // Starts a step. ERRORS: Internal or Unavailable when the device is lost; then nothing was
   // started and every later call fails as well. REQUIRES: within limits(); fewer than

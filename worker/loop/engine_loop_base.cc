@@ -247,6 +247,7 @@ void EngineLoopBase::Break(const absl::Status& status) {
   engine_.AbandonSteps();
   inbox_.RefuseCommands(absl::StrCat("the engine has failed: ", status.message()));
   EndAll(absl::UnavailableError(absl::StrCat("the engine has failed: ", status.message())));
+  if (options_.on_broken) options_.on_broken(status);
 }
 
 void EngineLoopBase::EndAll(const absl::Status& status) {
@@ -417,6 +418,9 @@ void EngineLoopBase::Publish(bool progressed) {
   load.preemptions = engine_.counters().preemptions;
   load.tokens_generated = tokens_generated_;
   load.nonfinite_logits = nonfinite_logits_;
+  const ExecutorStats executor = options_.executor->executor_stats();
+  load.kernel_launches = executor.kernel_launches;
+  load.graph_launches = executor.graph_launches;
   const bool has_work = !broken_ && engine_.has_work();
   const TimePoint now = Now();
   {

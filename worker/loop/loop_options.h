@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "common/base/clock.h"
 #include "engine/kvcache/kv_memory.h"
 #include "engine/runner/step_executor.h"
@@ -53,6 +55,8 @@ struct LoopOptions {
   StepExecutor* executor = nullptr;
   EventSink* sink = nullptr;  // Outlives the loop.
   const Clock* clock = Clock::Real();
+  // Called once, by the loop's thread, when the executor has failed and all sequences were told.
+  std::function<void(const absl::Status&)> on_broken = nullptr;
   LoopLimits limits;
 };
 
