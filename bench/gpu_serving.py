@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""`baton serve` of an 8B shape on one GPU under 1, 8, 64 and 256 concurrent streams, measured by the
+load generator over the public API. Writes rows in the form of bench/results.
+
+    bench/gpu_serving.py BUNDLE OUT.json       (BUNDLE: build/gpu-bundle, or build/cuda-release)
+"""
+import datetime
+import json
+import os
+import subprocess
+import sys
+import time
+
+PROMPT_TOKENS = 512
+OUTPUT_TOKENS = 128
+STREAMS = (1, 8, 64, 256)
+MODEL = "synthetic:llama3-8b"
+
+
+def program(bundle, name):
+    for folder in ("bin", "bench", "gpu"):
+        path = os.path.join(bundle, folder, name)
+        if os.path.exists(path):
+            return path
+    sys.exit(f"no {name} in {bundle}")
+
+
+def row(name, value, unit):
+    return {"name": name, "value": value, "unit": unit, "anchor": "none", "anchor_value": 0,
+            "ratio": 0, "command": "bench/gpu_serving.py", "hardware": hardware(),
+            "date": datetime.date.today().isoformat(), "commit": os.environ.get("BATON_COMMIT", "")}
+
+
+def hardware():
+    out = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+                         capture_output=True, text=True, timeout=30, check=True)
+    return out.stdout.strip().splitlines()[0]
+
+
+def main():
+    bundle, out = sys.argv[1], sys.argv[2]
+    start = time.monotonic()
+    server = subprocess.Popen(
+        [program(bundle, "baton"), "serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+         "--device", "cuda", "--max-sequences", "256", "--max-tokens-per-step", "4096", "--context",
+         "8192", "--cache", os.environ.get("BATON_CACHE", "/tmp/baton"), f"m={MODEL}"],
+        stdout=subprocess.PIPE, text=True)
+    ready = server.stdout.readline()
+    seconds = time.monotonic() - start
+    endpoint = dict(f.split("=", 1) for f in ready.split() if "=" in f)["listen"]
+    rows = [row("ready_8b_seconds", seconds, "s")]
+    print(f"ready after {seconds:.2f} s")
+    for streams in STREAMS:
+        run = subprocess.run(
+            [program(bundle, "load_generator"), "--endpoint", endpoint, "--model", "m", "--streams",
+             str(streams), "--requests", str(max(4, 2 * streams)), "--prompt-tokens",
+             str(PROMPT_TOKENS), "--max-tokens", str(OUTPUT_TOKENS), "--first-token-id", "300",
+             "--token-ids", "100000"],
+            capture_output=True, text=True, timeout=120)
+        if run.returncode != 0:
+            sys.exit(run.stdout + run.stderr)
+        result = json.loads(run.stdout)
+        print(f"{streams} streams: {result['tokens_per_second']:.0f} tok/s, first token p50 "
+              f"{result['first_token_ms_p50']:.1f} ms, failed {result['failed']}")
+        assert result["failed"] == 0
+        rows.append(row(f"serve_8b_{streams}_streams", result["tokens_per_second"], "tok/s"))
+        rows.append(row(f"serve_8b_{streams}_streams_ttft_p50", result["first_token_ms_p50"], "ms"))
+    server.terminate()
+    code = server.wait(timeout=60)
+    with open(out, "w", encoding="utf-8") as file:
+        json.dump(rows, file, indent=1)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
