@@ -211,13 +211,11 @@ BATON_GPU_BENCH(swiglu) {
 BATON_GPU_BENCH(sweep_skinny) {
   constexpr int64_t kMi = int64_t{1} << 20;
   const std::vector<Variant> variants = {
-      {.name = "pre0", .prefetch_bytes = 0},
+      {.name = "chosen"},
       {.name = "pre4", .prefetch_bytes = 4 * kMi},
-      {.name = "pre8", .prefetch_bytes = 8 * kMi},
-      {.name = "pre16", .prefetch_bytes = 16 * kMi},
-      {.name = "pre24", .prefetch_bytes = 24 * kMi},
-      {.name = "ring150_pre8", .config = {.ring_bytes = 150 * 1024}, .prefetch_bytes = 8 * kMi},
-      {.name = "ring110_pre8", .config = {.ring_bytes = 110 * 1024}, .prefetch_bytes = 8 * kMi},
+      {.name = "pre12", .prefetch_bytes = 12 * kMi},
+      {.name = "ring150", .config = {.ring_bytes = 150 * 1024}},
+      {.name = "ring222", .config = {.ring_bytes = 222 * 1024}},
   };
   for (const char* round : {"_a", "_b"}) {
     for (const int32_t rows : {1, 16, 64}) {

@@ -21,10 +21,12 @@
 // block at most) through L2. FLOPs: 2 rows n k, memory-bound throughout. Ideal: 2 n k / 4.2 TB/s.
 //
 // Measured on one H200, bf16, cold weights, overlapped launches in a graph, share of the copy
-// bandwidth (4.26 TB/s; a pure read reaches 1.05 of it), 1 / 64 rows: 6144x4096 0.82 / 0.71,
-// 4096x4096 0.75 / 0.59, gated 14336x4096 1.04 / 0.98, 4096x14336 0.98 / 0.89, 128256x4096 1.06 /
-// 0.95; the 129 products of an 8B step in a row 0.98 / 0.88, with a norm before 97 of them 0.94 /
-// 0.81. Against the best of cuBLASLt's algorithms: 1.01 to 1.17 up to 32 rows, 0.88 to 1.07 at 64.
+// bandwidth (4.26 TB/s; a pure read reaches 1.06 of it), 1 / 64 rows: 6144x4096 0.82 / 0.70,
+// 4096x4096 0.75 / 0.57, gated 14336x4096 1.05 / 0.98, 4096x14336 0.98 / 0.87, 128256x4096 1.06 /
+// 0.95; the 129 products of an 8B step in a row 0.98 / 0.87, with a norm before 97 of them 0.94 /
+// 0.82. Against the best of cuBLASLt's algorithms: 1.01 to 1.17 up to 32 rows, 0.88 to 1.07 at 64,
+// where small products pay for their parts (32 KiB each) and for tokens that all blocks read at
+// once.
 //
 // Limits: k a multiple of 8, rows of w contiguous. Prior art: stream-K (Osama et al., 2023);
 // swapped operands and deep rings as in most Hopper decode kernels.
@@ -73,7 +75,8 @@ __device__ __forceinline__ void AddParts(const SkinnyArgs& args, int32_t run, in
     args.flags[other] = 0;
   }
   ConsumerBarrier();
-#pragma unroll 4
+  constexpr int kPartsInFlight = T::kVectors >= 8 ? 2 : 4;
+#pragma unroll kPartsInFlight
   for (int32_t other = run + 1; other <= last; ++other) {
     const float4* part = args.parts + int64_t{other} * T::kVectors * kConsumers + threadIdx.x;
 #pragma unroll
@@ -160,8 +163,10 @@ __device__ __forceinline__ void Consume(const SkinnyArgs& args, const Ring& ring
   }
 }
 
+// One block fills a multiprocessor's shared memory; registers are kept to what two could have, so
+// that the blocks of small kernels (a norm's, say), which are let in early, start beside ours.
 template <class T, HalfType kType>
-__global__ void __launch_bounds__(kSkinnyThreads, 1)
+__global__ void __launch_bounds__(kSkinnyThreads, 2)
     SkinnyLinearKernel(const __grid_constant__ CUtensorMap w_map,
                        const __grid_constant__ CUtensorMap x_map, const SkinnyArgs args) {
   extern __shared__ unsigned char shared[];
