@@ -84,12 +84,10 @@ absl::Status StepLauncher::Allocate(int32_t tokens_max) {
         cudaMemsetAsync(memory.get(), 0, static_cast<size_t>(bytes), context_.stream()), "memset");
   };
   int64_t gated_rows = 0;
-  int64_t weight_rows = 0;
   for (const Op& op : list_.ops) {
     if (const auto* linear = std::get_if<LinearOp>(&op)) {
-      const int64_t rows = OnGpu(linear->weight).padded_rows() * (IsGated(*linear) ? 2 : 1);
-      weight_rows = std::max(weight_rows, rows);
-      if (IsGated(*linear)) gated_rows = std::max(gated_rows, rows);
+      if (!IsGated(*linear)) continue;
+      gated_rows = std::max(gated_rows, OnGpu(linear->weight).padded_rows() * int64_t{2});
     } else if (const auto* sample = std::get_if<SampleOp>(&op)) {
       logits_ = sample->logits;
     }
@@ -100,9 +98,9 @@ absl::Status StepLauncher::Allocate(int32_t tokens_max) {
       skinny_,
       static_cast<int64_t>(kernels::SkinnyLinearWorkspaceBytes(kSkinnyRowsMax, context_.num_sms())),
       false));
-  RETURN_IF_ERROR(allocate(skinny_counters_,
-                           static_cast<int64_t>(kernels::SkinnyLinearCounterBytes(weight_rows)),
-                           true));
+  RETURN_IF_ERROR(
+      allocate(skinny_counters_,
+               static_cast<int64_t>(kernels::SkinnyLinearCounterBytes(context_.num_sms())), true));
   const int64_t samples = limits_.samples_max;
   RETURN_IF_ERROR(allocate(results_, samples * int64_t{sizeof(kernels::SampleResult)}, true));
   RETURN_IF_ERROR(allocate(last_samples_, samples * int64_t{sizeof(int32_t)}, true));
