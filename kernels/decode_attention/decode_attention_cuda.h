@@ -9,7 +9,7 @@
 // different windows makes a plan for each window.
 //
 // Slots of a block beyond the sequence's length, and blocks wholly before the window, may hold
-// anything, NaN too. Two tokens of one step must not share a slot.
+// anything, NaN too. (A NaN in V of a later row of the same chunk does reach the rows before it.)
 #ifndef BATON_KERNELS_DECODE_ATTENTION_DECODE_ATTENTION_CUDA_H_
 #define BATON_KERNELS_DECODE_ATTENTION_DECODE_ATTENTION_CUDA_H_
 

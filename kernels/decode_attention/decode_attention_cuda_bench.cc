@@ -43,15 +43,8 @@ struct Case {
 struct Variant {
   DecodeSplit split = DecodeSplit::kBalanced;
   int32_t split_tokens = 256;
-  int32_t run_tiles_min = 4;
-  DecodeAttentionTuning tuning = {};
   LaunchOrder order = LaunchOrder::kOverlapped;
   bool metadata_is_early = true;
-
-  std::string Suffix() const {
-    return "_b" + std::to_string(tuning.blocks_per_sm) + "_s" + std::to_string(tuning.num_stages) +
-           "_p" + std::to_string(tuning.l2_promotion_bytes) + "_r" + std::to_string(run_tiles_min);
-  }
 };
 
 // KV, query and out of all benches.
@@ -100,9 +93,8 @@ class BenchStep {
     params_.q_stride = params_.out_stride = m.num_heads * m.head_dim;
     params_.scale = 0.088f;
     params_.split_tokens = v.split == DecodeSplit::kFixed ? v.split_tokens : 0;
-    params_.tuning = v.tuning;
     params_.metadata_is_early = v.metadata_is_early;
-    params_.grid_size = DecodeAttentionGrid(params_.shape, v.tuning);
+    params_.grid_size = DecodeAttentionGrid(params_.shape);
     PlanStep(c, v);
     bytes_ = 0;
     for (const int32_t length : c.lengths) {
@@ -136,7 +128,6 @@ class BenchStep {
     options.grid_size = params_.grid_size;
     options.split = v.split;
     options.split_tokens = v.split_tokens;
-    options.run_tiles_min = v.run_tiles_min;
     const auto num_sequences = static_cast<int32_t>(c.lengths.size());
     options.items_max = DecodeItemsMax(options, num_sequences);
     options.partials_max = DecodePartialsMax(options, num_sequences, tokens);
@@ -222,34 +213,6 @@ BATON_GPU_BENCH(decode_attention) {
     Report(bench, c, {.order = LaunchOrder::kAfter}, "_ordered");
     Report(bench, c, {.metadata_is_early = false}, "_late_metadata");
   }
-}
-
-BATON_GPU_BENCH(sweep_decode) {
-  const auto sweep = [&](const std::vector<Case>& cases, int32_t blocks_per_sm,
-                         const std::vector<int32_t>& stages, const std::vector<int32_t>& runs) {
-    for (const int32_t num_stages : stages) {
-      for (const int32_t run_tiles_min : runs) {
-        for (const Case& c : cases) {
-          const Variant v = {.run_tiles_min = run_tiles_min,
-                             .tuning = {.blocks_per_sm = blocks_per_sm, .num_stages = num_stages}};
-          Report(bench, c, v, v.Suffix());
-        }
-      }
-    }
-  };
-  const std::vector<Case> large = {Uniform("b64_4k", 64, 4096), Uniform("b256_1k", 256, 1024),
-                                   Uniform("b64_1k", 64, 1024), Uniform("b64_4k_q4", 64, 4096, 4)};
-  const std::vector<Case> small = {
-      Uniform("b1_1k", 1, 1024), Uniform("b1_4k", 1, 4096),       Uniform("b1_32k", 1, 32768),
-      Uniform("b8_1k", 8, 1024), Uniform("b1_4k_q4", 1, 4096, 4), Uniform("b8_1k_q4", 8, 1024, 4)};
-  sweep(large, 2, {2, 3}, {4});
-  sweep(large, 1, {4, 5, 6}, {4});
-  sweep(small, 2, {3}, {2, 3, 4});
-  sweep(small, 1, {4, 5}, {2, 3, 4, 6, 8});
-  sweep({Uniform("b64_4k_q8", 64, 4096, 8)}, 1, {4, 5, 6}, {4});
-  sweep({Uniform("b64_4k_d64", 64, 4096, 1, {32, 8, 64})}, 2, {4, 6}, {4});
-  sweep({Uniform("b64_4k_d64", 64, 4096, 1, {32, 8, 64})}, 1, {6, 8, 12}, {4});
-  sweep({Uniform("b64_2k_d256", 64, 2048, 1, {16, 8, 256})}, 1, {2, 3}, {4});
 }
 
 }  // namespace baton::kernels::testing

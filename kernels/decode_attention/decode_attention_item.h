@@ -12,7 +12,8 @@ inline constexpr int32_t kDecodeTileTokens = 64;
 inline constexpr int32_t kDecodeHeadDimMax = 256;
 inline constexpr int32_t kDecodeQueryLengthMax = 8;
 
-// What a captured launch bakes in, and a plan is made for.
+// What a captured launch bakes in, and a plan is made for. query_length_max chooses how many query
+// rows the kernel computes: a step of one row a sequence should say 1, not 8.
 struct DecodeAttentionShape {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;

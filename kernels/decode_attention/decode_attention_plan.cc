@@ -77,6 +77,11 @@ class Planner {
     return unit;
   }
 
+  int32_t RunTilesMin() const {
+    if (options_.run_tiles_min > 0) return options_.run_tiles_min;
+    return DecodePaddedHeadDim(options_.shape.head_dim) == 128 ? 2 : 4;
+  }
+
   // What a unit may be cut into: tiles, or in fixed mode splits.
   int32_t AtomTiles() const { return options_.split == DecodeSplit::kFixed ? SplitTiles() : 1; }
   int32_t NumAtoms(const DecodeItem& unit) const {
@@ -104,8 +109,7 @@ class Planner {
     });
     total_tiles_ *= options_.shape.num_kv_heads;
     num_units_ *= options_.shape.num_kv_heads;
-    num_runs_ =
-        std::clamp<int64_t>(DivideUp(total_tiles_, options_.run_tiles_min), 1, options_.grid_size);
+    num_runs_ = std::clamp<int64_t>(DivideUp(total_tiles_, RunTilesMin()), 1, options_.grid_size);
     // A border this near to the end of a unit moves there: it saves two partial results.
     snap_tiles_ = static_cast<int32_t>(total_tiles_ / num_runs_ / 64);
   }
@@ -118,8 +122,7 @@ class Planner {
     if (num_units_ > options_.grid_size) return;
     const int64_t atom = AtomTiles();
     const int64_t run_tiles = DivideUp(total_tiles_, options_.grid_size);
-    const int64_t first =
-        std::max<int64_t>({run_tiles / atom, options_.run_tiles_min / atom, int64_t{1}});
+    const int64_t first = std::max<int64_t>({run_tiles / atom, RunTilesMin() / atom, int64_t{1}});
     const int64_t last = std::max(first, DivideUp(run_tiles + kItemTiles, atom));
     for (int64_t atoms = first; atoms <= last && piece_atoms_ == 0; ++atoms) {
       int64_t pieces = 0;

@@ -36,8 +36,8 @@ struct DecodePlanOptions {
   DecodeSplit split = DecodeSplit::kBalanced;
   // kFixed: length of a split, a multiple of kDecodeTileTokens.
   int32_t split_tokens = 256;
-  // Shortest run of a thread block: a run costs several microseconds whatever its length.
-  int32_t run_tiles_min = 4;
+  // Shortest run of a thread block in tiles; 0: the default. Shorter ones take as long.
+  int32_t run_tiles_min = 0;
   // Capacity of the device buffers: PlanDecodeAttention fails beyond them.
   int32_t items_max = 0;
   int32_t partials_max = 0;

@@ -12,9 +12,18 @@
 // are deterministic.
 //
 // Bytes: K and V once a unit: 4 * head_dim a token and KV head, q and out, and 4 * head_dim + 8
-// written and read a row and split. FLOPs: 4 * head_dim a (row, head, key): at 32 rows a KV head 32
-// a byte, far below what mma.sync does. So bound by memory: 64 x 4096 tokens, 8 KV heads of
-// 128: 1.07 GB, 256 us at 4.2 TB/s.
+// written and read a row and partial result. FLOPs: 4 * head_dim a (row, head, key): at 32 rows a
+// KV head 32 a byte, far below what mma.sync does. So bound by memory: 64 x 4096 tokens, 8 KV heads
+// of 128: 1.07 GB, 251 us at the rate of a copy.
+//
+// Measured, share of the bandwidth of a copy (4.28 TB/s, read and written) in the same run; H200,
+// 32 query heads, bf16, blocks of 64 in random order, cold, in a graph of overlapped launches:
+//   batch x keys   64 x 4096   256 x 1024   64 x 1024   8 x 1024   1 x 32768   1 x 4096   1 x 1024
+//   us                   243          246          67       12.4        34.8        8.6        5.3
+//   share               1.03         1.02        0.94       0.64        0.90       0.46       0.18
+// 64 x 4096 with 4 and 8 query rows: 1.00, 0.95; head_dim 64: 1.00, 256 (64 x 2048): 1.04; fixed
+// splits of 256: 0.95. A small step is a chain of latencies: launch, first tile, sums over warps,
+// count, partial results.
 //
 // Limits: head_dim a multiple of 8 up to 256, computed as 64, 128 or 256; 1 to 8 query rows a
 // sequence. Prior art: Flash-Decoding (split over the keys), FlashInfer (plan and run, work lists),
@@ -90,17 +99,21 @@ Configuration Configure(const DecodeAttentionShape& shape, const DecodeAttention
   const int32_t row_blocks = DecodeRowsPerItem(shape) / 8;
   const int32_t blocks_per_sm_max = BlocksPerSm(head_dim, row_blocks);
   Configuration c = {};
-  // One, unless asked: fewer, longer runs have fewer ends, and 128 KiB on their way to each
-  // multiprocessor measured better than 192.
-  c.blocks_per_sm = std::clamp(tuning.blocks_per_sm, 1, blocks_per_sm_max);
+  // One, unless asked: fewer, longer runs have fewer ends. Tiles of 64 columns are small, and need
+  // more warps to keep up.
+  const int32_t blocks_per_sm =
+      tuning.blocks_per_sm > 0 ? tuning.blocks_per_sm : (head_dim == 64 ? 2 : 1);
+  c.blocks_per_sm = std::min(blocks_per_sm, blocks_per_sm_max);
   const int32_t stage_bytes = 4 * kDecodeTileTokens * head_dim;
   // RowState::kQuerySharedBytes.
   const auto other_bytes =
       static_cast<int32_t>(sizeof(Shared)) + (row_blocks == 4 ? row_blocks * head_dim * 16 : 0);
   // Of the 228 KiB of a multiprocessor 1 KiB goes to each thread block.
   const int32_t ring_bytes_max = 228 * 1024 / c.blocks_per_sm - 1024 - other_bytes;
-  const int32_t num_stages =
-      tuning.num_stages > 0 ? tuning.num_stages : std::max(3, 128 * 1024 / stage_bytes);
+  const int32_t num_stages = tuning.num_stages > 0
+                                 ? tuning.num_stages
+                                 : std::max(3, 128 * 1024 / stage_bytes / c.blocks_per_sm);
+  // 128 KiB on their way to each multiprocessor measured better than 96 and 192.
   c.num_stages = std::min({num_stages, ring_bytes_max / stage_bytes, kStagesMax});
   c.shared_bytes = static_cast<size_t>(c.num_stages * stage_bytes + other_bytes);
   return c;
