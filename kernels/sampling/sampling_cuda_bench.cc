@@ -25,6 +25,7 @@ constexpr int kCalls = 40;
 struct Case {
   const char* name;
   SampleParams params;
+  bool peaked = false;  // A token of probability of about 0.99, as text models often have.
 };
 
 std::vector<Case> Cases() {
@@ -40,7 +41,10 @@ std::vector<Case> Cases() {
             .top_p = 0.95f,
             .min_p = 0.05f,
             .logprobs = true,
-            .num_top_logprobs = 20}}};
+            .num_top_logprobs = 20}},
+          {"temperature_peaked", {.temperature = 0.8f}, true},
+          {"top_p95_peaked", {.temperature = 0.8f, .top_p = 0.95f}, true},
+          {"k40_p95_peaked", {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f}, true}};
 }
 
 BATON_GPU_BENCH(sampling) {
@@ -48,8 +52,13 @@ BATON_GPU_BENCH(sampling) {
   std::normal_distribution<float> normal(0, 2.5f);
   std::vector<float> host(static_cast<size_t>(kRowsMax) * kVocab);
   for (float& v : host) v = normal(rng);
-  float* logits[kBuffers];
-  for (float*& buffer : logits) {
+  float* flat[kBuffers];
+  float* peaked[kBuffers];
+  for (int i = 0; i < 2 * kBuffers; ++i) {
+    float*& buffer = i < kBuffers ? flat[i] : peaked[i - kBuffers];
+    if (i == kBuffers) {
+      for (int64_t r = 0; r < kRowsMax; ++r) host[static_cast<size_t>(r * kVocab + 77 * r)] = 18;
+    }
     buffer = static_cast<float*>(DeviceAllocate(host.size() * sizeof(float)));
     CopyToDevice(buffer, host.data(), host.size() * sizeof(float));
   }
@@ -57,6 +66,7 @@ BATON_GPU_BENCH(sampling) {
   auto* results = static_cast<SampleResult*>(DeviceAllocate(kRowsMax * sizeof(SampleResult)));
   auto* tokens = static_cast<int32_t*>(DeviceAllocate(kRowsMax * sizeof(int32_t)));
   for (const Case& c : Cases()) {
+    float* const* logits = c.peaked ? peaked : flat;
     std::vector<SampleParams> rows(kRowsMax, c.params);
     for (size_t r = 0; r < rows.size(); ++r) rows[r].noise.seed = r;
     CopyToDevice(params, rows.data(), rows.size() * sizeof(SampleParams));

@@ -3,12 +3,17 @@
 //
 // The total order of tokens ("likelier first, lower id of a tie first") is one of 64-bit integers:
 // a key that falls as the value rises, then the id. Selecting the tokens that a filter keeps is
-// finding the last of these integers that stays. A histogram of kBins bins (of counts, or of sums
-// of integer weights) tells in which bin it is; when at most kCandidatesMax tokens are there, they
-// are gathered and compared with each other, otherwise the bin is cut by another histogram. Blocks
-// read each other's bins and candidates from distributed shared memory: one cluster barrier a pass.
-// Sums of integers do not depend on the order of atomics, so the result is exact and always the
-// same.
+// finding the last of these integers that stays:
+//  1. counts and integer weights of the tokens nearer to the largest than 1, 2, 4, 8, 16 are added
+//  up
+//     in registers, which tells how far a filter reaches;
+//  2. unless few tokens are that near, a histogram of them tells the bin (shared-memory atomics
+//     queue, so tokens beyond are left out, which are most of a row);
+//  3. at most kCandidatesMax tokens of the bin are gathered and compared with each other; of more,
+//     another histogram narrows the bin down.
+// Blocks read each other's sums and candidates from distributed shared memory: one cluster barrier
+// a pass. Sums of integers do not depend on the order of atomics, so the result is exact and always
+// the same.
 #ifndef BATON_KERNELS_SAMPLING_SAMPLING_ROW_CUH_
 #define BATON_KERNELS_SAMPLING_SAMPLING_ROW_CUH_
 
@@ -28,6 +33,13 @@ inline constexpr int kCandidatesMax = 256;
 inline constexpr int kTokenBits = 18;
 inline constexpr uint32_t kAllLanes = ~0u;
 
+// Distances from the largest: cut c is 2^c; beyond the last there is "all".
+inline constexpr int kNumCuts = 5;
+struct CutSums {
+  uint64_t weight[kNumCuts + 1];
+  uint32_t count[kNumCuts + 1];
+};
+
 // What other blocks of the cluster read of one pass. Sums over at most 2^15 tokens of a block:
 // neither half of the weights overflows.
 struct PassBuffer {
@@ -35,6 +47,7 @@ struct PassBuffer {
   uint32_t high[kBins];  // Bits 16 to 32.
   uint64_t candidates[kCandidatesMax];
   uint32_t num_candidates;  // Found, even if more than fit.
+  CutSums cuts;
 };
 
 // Where the running sum over the bins reaches what was asked for.
@@ -48,6 +61,8 @@ struct RowShared {
   uint64_t candidates[kCandidatesMax];  // Of the whole cluster.
   uint64_t weights[kCandidatesMax];
   uint64_t selected;
+  CutSums warp_cuts[kRowWarps];
+  CutSums cuts;
   uint64_t warp_totals[kRowWarps];
   uint64_t row_best[kRowBlocksMax];     // By rank: the block's largest logit.
   uint64_t draw_best[kRowBlocksMax];    // By rank, in rank 0: the block's best score.
@@ -107,13 +122,6 @@ struct Interval {
   uint64_t high;  // Included.
 };
 
-// The first histogram has bins of equal width in the value, since logits spread over few binades
-// and would crowd in a few bins of their bits. The map is monotone; the last bin is open.
-inline constexpr float kBinsPerUnit = 16.0f;
-__device__ __forceinline__ int BinOfDistance(float distance) {
-  return static_cast<int>(fminf(__fmul_rn(distance, kBinsPerUnit), static_cast<float>(kBins - 1)));
-}
-
 // Orders tokens by z = (logit - largest) / temperature, which is never positive.
 struct ScaledKey {
   float maximum;
@@ -125,12 +133,10 @@ struct ScaledKey {
   __device__ __forceinline__ uint32_t operator()(float logit) const {
     return __float_as_uint(Z(logit)) & 0x7FFFFFFFu;
   }
-  __device__ __forceinline__ int FirstBin(float logit) const { return BinOfDistance(-Z(logit)); }
-  // The product with a power of two is exact: bin b has exactly the keys of [b / 16, (b + 1) / 16).
-  __device__ __forceinline__ Interval FirstBinInterval(int bin) const {
-    const float low = static_cast<float>(bin) / kBinsPerUnit;
-    const float high = static_cast<float>(bin + 1) / kBinsPerUnit;
-    const uint32_t end = bin == kBins - 1 ? 0x80000000u : __float_as_uint(high);
+  __device__ __forceinline__ float Distance(float logit) const { return -Z(logit); }
+  // Keys of distances in [low, high); high may be infinite: then all others.
+  __device__ __forceinline__ Interval IntervalOf(float low, float high) const {
+    const uint32_t end = high < __int_as_float(0x7F800000) ? __float_as_uint(high) : 0x80000000u;
     return {Ordered(__float_as_uint(low), 0), Ordered(end, 0) - 1};
   }
 };
@@ -142,10 +148,9 @@ struct LogitKey {
   __device__ __forceinline__ uint32_t operator()(float logit) const {
     return OrderedBits(maximum) - OrderedBits(logit);
   }
-  __device__ __forceinline__ int FirstBin(float logit) const {
-    return BinOfDistance(__fsub_rn(maximum, logit));
-  }
-  __device__ __forceinline__ Interval FirstBinInterval(int) const { return {0, kLastOrdered}; }
+  __device__ __forceinline__ float Distance(float logit) const { return __fsub_rn(maximum, logit); }
+  // Rounding makes a distance of several logits: the bin itself says which tokens are meant.
+  __device__ __forceinline__ Interval IntervalOf(float, float) const { return {0, kLastOrdered}; }
 };
 
 // floor(2^32 * exp(z)), in two halves; scaling by powers of two is exact, and so is what is left of
@@ -164,16 +169,37 @@ __device__ __forceinline__ uint64_t Sum(const Weight& weight) {
   return weight.low + (static_cast<uint64_t>(weight.high) << 16);
 }
 
-// Tokens that a pass looks at: those of a bin of the first histogram (any, if negative) within an
-// interval.
+// Tokens that a pass looks at: those within a cut, in one bin of its histogram (any, if negative),
+// and within an interval of the order. Bins have equal width, since logits spread over few binades
+// and would crowd in a few bins of their bits. A product with a power of two is exact and monotone.
 struct Range {
+  int cut;
   int bin;
   Interval interval;
 
+  __device__ __forceinline__ float BinsPerUnit() const { return static_cast<float>(kBins >> cut); }
+  // The last bin of the open cut takes the rest.
+  __device__ __forceinline__ int BinOf(float distance) const {
+    return static_cast<int>(
+        fminf(__fmul_rn(distance, BinsPerUnit()), static_cast<float>(kBins - 1)));
+  }
   template <typename Key>
-  __device__ __forceinline__ bool Has(const Key& key, float logit, uint64_t ordered) const {
-    return ordered >= interval.low && ordered <= interval.high &&
-           (bin < 0 || key.FirstBin(logit) == bin);
+  __device__ __forceinline__ bool Has(const Key& key, float logit, int token) const {
+    const float distance = key.Distance(logit);
+    if (cut < kNumCuts && !(distance < static_cast<float>(1 << cut))) return false;
+    if (bin >= 0 && BinOf(distance) != bin) return false;
+    const uint64_t ordered = Ordered(key(logit), token);
+    return ordered >= interval.low && ordered <= interval.high;
+  }
+  template <typename Key>
+  __device__ __forceinline__ void TakeBin(const Key& key, int which) {
+    bin = which;
+    const bool open = cut == kNumCuts && which == kBins - 1;
+    const Interval of_bin = key.IntervalOf(
+        static_cast<float>(which) / BinsPerUnit(),
+        open ? __int_as_float(0x7F800000) : static_cast<float>(which + 1) / BinsPerUnit());
+    interval.low = max(interval.low, of_bin.low);
+    interval.high = min(interval.high, of_bin.high);
   }
 };
 
@@ -210,11 +236,12 @@ __device__ __forceinline__ void FillHistogram(const Row& row, const Key& key, co
     const int i = base + static_cast<int>(threadIdx.x);
     const float logit = i < count ? logits[i] : 0.0f;
     const uint32_t token_key = key(logit);
-    const uint64_t ordered = Ordered(token_key, row.first + i);
-    bool in = i < count && range.Has(key, logit, ordered);
+    bool in = i < count && range.Has(key, logit, row.first + i);
     if constexpr (kByWeight) in = in && __uint_as_float(token_key) < kWeightlessDistance;
     const int bin =
-        kFirst ? key.FirstBin(logit) : static_cast<int>((ordered - range.interval.low) >> shift);
+        kFirst
+            ? range.BinOf(key.Distance(logit))
+            : static_cast<int>((Ordered(token_key, row.first + i) - range.interval.low) >> shift);
     AddToBin<kByWeight>(in, bin, token_key, buffer);
   }
 }
@@ -225,11 +252,9 @@ __device__ __forceinline__ uint64_t NeedOfTotal(float top_p, uint64_t total) {
   return max(static_cast<uint64_t>(__double2ull_ru(enough)), uint64_t{1});
 }
 
-// Finds the bin where the running sum of `amount` (this thread's bin) reaches `need`, or with
-// kByTotal top_p of the total.
-template <bool kByTotal>
-__device__ __forceinline__ Crossing FindCrossing(RowShared* shared, uint64_t amount, uint64_t need,
-                                                 float top_p) {
+// Finds the bin where the running sum of `amount` (this thread's bin) reaches `need`.
+__device__ __forceinline__ Crossing FindCrossing(RowShared* shared, uint64_t amount,
+                                                 uint64_t need) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   uint64_t inclusive = amount;
@@ -240,13 +265,10 @@ __device__ __forceinline__ Crossing FindCrossing(RowShared* shared, uint64_t amo
   if (lane == 31) shared->warp_totals[warp] = inclusive;
   if (threadIdx.x == 0) shared->crossing = {kBins - 1, 0};
   __syncthreads();
-  uint64_t total = 0;
 #pragma unroll 4
   for (int w = 0; w < kRowWarps; ++w) {
-    if (w == warp) inclusive += total;
-    total += shared->warp_totals[w];
+    if (w < warp) inclusive += shared->warp_totals[w];
   }
-  if constexpr (kByTotal) need = NeedOfTotal(top_p, total);
   const uint64_t exclusive = inclusive - amount;
   if (exclusive < need && need <= inclusive) {
     shared->crossing = {static_cast<int>(threadIdx.x), need - exclusive};
@@ -263,10 +285,101 @@ __device__ __forceinline__ PassBuffer* NextBuffer(Row* row) {
   return buffer;
 }
 
-// With kFirst and kByWeight what is needed is top_p of the total, otherwise `need`.
+// A thread's sums, cumulative over the cuts. At most 64 tokens: halves of weights do not overflow,
+// nor do their sums over a warp.
+struct ThreadCuts {
+  uint32_t count[kNumCuts + 1] = {};
+  uint32_t low[kNumCuts + 1] = {};
+  uint32_t high[kNumCuts + 1] = {};
+
+  __device__ __forceinline__ void Add(float distance, const Weight& weight) {
+#pragma unroll
+    for (int c = 0; c <= kNumCuts; ++c) {
+      if (c < kNumCuts && !(distance < static_cast<float>(1 << c))) continue;
+      count[c] += 1;
+      low[c] += weight.low;
+      high[c] += weight.high;
+    }
+  }
+};
+
+// Sums over the block's tokens up to `limit`, into `sums`.
+template <bool kByWeight, typename Key>
+__device__ __forceinline__ void AddUpCuts(const Row& row, const Key& key, uint64_t limit,
+                                          CutSums* sums) {
+  const auto* logits = reinterpret_cast<const float*>(row.slice());
+  const int count = row.end - row.first;
+  ThreadCuts own;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kRowThreads) {
+    const float logit = logits[i];
+    const uint32_t token_key = key(logit);
+    if (Ordered(token_key, row.first + i) > limit) continue;
+    Weight weight = {0, 0};
+    if constexpr (kByWeight) weight = WeightOfKey(token_key);
+    own.Add(key.Distance(logit), weight);
+  }
+  CutSums& of_warp = row.shared()->warp_cuts[threadIdx.x / 32];
+#pragma unroll
+  for (int c = 0; c <= kNumCuts; ++c) {
+    const uint32_t sum = __reduce_add_sync(kAllLanes, own.count[c]);
+    Weight weight = {0, 0};
+    if constexpr (kByWeight) {
+      weight = {__reduce_add_sync(kAllLanes, own.low[c]),
+                __reduce_add_sync(kAllLanes, own.high[c])};
+    }
+    if (threadIdx.x % 32 == 0) {
+      of_warp.count[c] = sum;
+      of_warp.weight[c] = Sum(weight);
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x > kNumCuts) return;
+  uint32_t total_count = 0;
+  uint64_t total_weight = 0;
+#pragma unroll 4
+  for (int w = 0; w < kRowWarps; ++w) {
+    total_count += row.shared()->warp_cuts[w].count[threadIdx.x];
+    total_weight += row.shared()->warp_cuts[w].weight[threadIdx.x];
+  }
+  sums->count[threadIdx.x] = total_count;
+  sums->weight[threadIdx.x] = total_weight;
+}
+
+// The sums over the whole row, in shared memory.
+template <bool kByWeight, typename Key>
+__device__ __forceinline__ const CutSums& CutPass(Row* row, const Key& key, uint64_t limit) {
+  PassBuffer* buffer = NextBuffer(row);
+  AddUpCuts<kByWeight>(*row, key, limit, &buffer->cuts);
+  ptx::ClusterSync();
+  CutSums& cuts = row->shared()->cuts;
+  // Sixteen lanes a cut, a lane a block.
+  static_assert((kNumCuts + 1) * kRowBlocksMax % 32 == 0);
+  if (threadIdx.x < (kNumCuts + 1) * kRowBlocksMax) {
+    const auto cut = static_cast<int>(threadIdx.x) / kRowBlocksMax;
+    const uint32_t block = threadIdx.x % kRowBlocksMax;
+    uint64_t weight = 0;
+    uint32_t count = 0;
+    if (block < row->num_blocks()) {
+      weight = ptx::LoadCluster64(ptx::AddressInBlock(&buffer->cuts.weight[cut], block));
+      count = ptx::LoadCluster32(ptx::AddressInBlock(&buffer->cuts.count[cut], block));
+    }
+#pragma unroll
+    for (int step = kRowBlocksMax / 2; step > 0; step /= 2) {
+      weight += __shfl_xor_sync(kAllLanes, weight, step);
+      count += __shfl_xor_sync(kAllLanes, count, step);
+    }
+    if (block == 0) {
+      cuts.weight[cut] = weight;
+      cuts.count[cut] = count;
+    }
+  }
+  __syncthreads();
+  return cuts;
+}
+
 template <bool kByWeight, bool kFirst, typename Key>
 __device__ __forceinline__ Crossing HistogramPass(Row* row, const Key& key, const Range& range,
-                                                  int shift, uint64_t need, float top_p) {
+                                                  int shift, uint64_t need) {
   PassBuffer* buffer = NextBuffer(row);
   const int bin = static_cast<int>(threadIdx.x);
   buffer->low[bin] = 0;
@@ -283,7 +396,7 @@ __device__ __forceinline__ Crossing HistogramPass(Row* row, const Key& key, cons
       amount += static_cast<uint64_t>(high) << 16;
     }
   }
-  return FindCrossing < kByWeight && kFirst > (row->shared(), amount, need, top_p);
+  return FindCrossing(row->shared(), amount, need);
 }
 
 // Brings the ordered tokens of `range`, of the whole cluster, to each block's list. Returns how
@@ -298,10 +411,9 @@ __device__ __forceinline__ int GatherCandidates(Row* row, const Key& key, const 
   const int count = row->end - row->first;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kRowThreads) {
     const float logit = logits[i];
-    const uint64_t ordered = Ordered(key(logit), row->first + i);
-    if (!range.Has(key, logit, ordered)) continue;
+    if (!range.Has(key, logit, row->first + i)) continue;
     const uint32_t at = atomicAdd(&buffer->num_candidates, 1u);
-    if (at < kCandidatesMax) buffer->candidates[at] = ordered;
+    if (at < kCandidatesMax) buffer->candidates[at] = Ordered(key(logit), row->first + i);
   }
   ptx::ClusterSync();
   if (threadIdx.x < row->num_blocks()) {
@@ -364,22 +476,28 @@ __device__ __forceinline__ uint64_t SelectCandidate(RowShared* shared, int num_c
 template <bool kByWeight, typename Key>
 __device__ __forceinline__ uint64_t Select(Row* row, const Key& key, uint64_t limit, uint64_t need,
                                            float top_p) {
-  Range range = {-1, {0, limit}};
-  Crossing at = HistogramPass<kByWeight, true>(row, key, range, 0, need, top_p);
-  range.bin = at.bin;
-  range.interval = key.FirstBinInterval(at.bin);
-  range.interval.high = min(range.interval.high, limit);
+  const CutSums& cuts = CutPass<kByWeight>(row, key, limit);
+  if constexpr (kByWeight) need = NeedOfTotal(top_p, cuts.weight[kNumCuts]);
+  Range range = {0, -1, {0, limit}};
+  const auto amount = [&](int c) { return kByWeight ? cuts.weight[c] : uint64_t{cuts.count[c]}; };
+  while (range.cut < kNumCuts && amount(range.cut) < need) ++range.cut;
+  if (cuts.count[range.cut] > kCandidatesMax) {
+    const Crossing at = HistogramPass<kByWeight, true>(row, key, range, 0, need);
+    range.TakeBin(key, at.bin);
+    need = at.need;
+  }
   for (;;) {
     const int num_candidates = GatherCandidates(row, key, range);
     if (num_candidates <= kCandidatesMax) {
-      return SelectCandidate<kByWeight, false>(row->shared(), num_candidates, at.need, 0.0f,
+      return SelectCandidate<kByWeight, false>(row->shared(), num_candidates, need, 0.0f,
                                                range.interval.high);
     }
     // Ends: an interval of fewer than kBins is cut into single tokens.
     Interval& interval = range.interval;
     const int bits = 64 - __clzll(static_cast<long long>(interval.high - interval.low));
     const int shift = max(bits - kBinsLog2, 0);
-    at = HistogramPass<kByWeight, false>(row, key, range, shift, at.need, 0.0f);
+    const Crossing at = HistogramPass<kByWeight, false>(row, key, range, shift, need);
+    need = at.need;
     interval.low += static_cast<uint64_t>(at.bin) << shift;
     interval.high = min(interval.high, interval.low + (uint64_t{1} << shift) - 1);
   }
