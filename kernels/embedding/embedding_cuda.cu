@@ -4,6 +4,9 @@
 // source (one element when a row's size or address does not allow that).
 // Bytes: rows * k * (2 + 4), and 2 * num_rows * row_bytes: bound by memory, at decode by latency
 // (two dependent loads: the index, the row).
+// Measured on an H200, EmbedCuda of 1, 8, 64 rows of 4096 in a graph: 0.95, 1.0, 2.0 us; 8192
+// rows 55.7 us (0.84 of the copy bandwidth). GatherRowsCuda, float32: 0.86, 0.96, 2.1, 82 us
+// (0.76).
 #include "kernels/embedding/embedding_cuda.h"
 #include "kernels/launch/launch.cuh"
 #include "kernels/launch/vectors8.cuh"

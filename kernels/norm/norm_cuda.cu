@@ -10,6 +10,9 @@
 // bound by memory. Ideal at 4.2 TB/s for 4096 x 4096: 48 us. At decode (1 to 64 rows of 4096) it is
 // bound by latency: one round trip to memory, a barrier, a store; gamma is in registers before the
 // wait.
+// Measured on an H200, us and share of the copy bandwidth, launches overlapped in a graph, data
+// cold: 1 x 4096 1.6, 8 x 4096 1.7, 64 x 4096 3.1, 256 x 4096 3.8 (0.78); alone: 4096 x 4096 50.0
+// (0.94), 8192 x 4096 99.1 (0.95).
 #include "kernels/launch/launch.cuh"
 #include "kernels/launch/vectors8.cuh"
 #include "kernels/norm/norm_cuda.h"

@@ -15,7 +15,9 @@
 //
 // Bytes: 4 * rows * (num_heads + 2 * num_kv_heads) * head_dim + 4 * rows * head_dim of angles,
 // which stay in the caches: bound by memory. Ideal at 4.2 TB/s for 4096 rows of 32 + 2 * 8 heads of
-// 128: 24 us. At decode it is bound by latency.
+// 128: 24 us. At decode it is bound by latency. Measured on an H200, 1, 8, 64, 256 rows in a
+// graph: 1.1, 1.2, 2.2, 2.4 us (with QK-norm 1.7, 1.8, 3.1, 3.2); 4096, 8192 rows: 27.6 us (0.87 of
+// the copy bandwidth), 52.1 us (0.92).
 #include "kernels/launch/launch.cuh"
 #include "kernels/launch/vectors8.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
