@@ -1,26 +1,33 @@
 #!/usr/bin/env python3
-"""Anchors of gpu_bench, from the libraries that PyTorch carries: what cuDNN, cuBLAS and a copy reach on
-this GPU. Prints and writes one flat JSON object {name: figure}: TFLOP/s for attention and products,
-GB/s for copies and for decode. Names are those of gpu_bench's rows. Medians of single calls timed
-with events, second-level cache flushed before each.
+"""Anchors of gpu_bench, from the libraries that PyTorch carries: what cuDNN, cuBLAS and a copy
+reach on this GPU. Prints and writes one flat JSON object {name: figure}: TFLOP/s for attention and
+products, GB/s for copies and for decode. Names are those of gpu_bench's rows. Medians of single
+calls timed with events, second-level cache flushed before each.
 
     bench/gpu_anchors.py OUT.json && BATON_ANCHORS=OUT.json gpu_bench prefill
 """
 import json
 import statistics
 import sys
+import time
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 FLUSH_BYTES = 256 << 20
+IDLE_SECONDS = 0.4
+WARM_SECONDS = 0.2
 
 
 def median_seconds(run, iterations=15):
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-    for _ in range(3):
+    # Rows do not heat each other, then clocks rise and settle under load: gpu_bench does the same.
+    time.sleep(IDLE_SECONDS)
+    warm_until = time.monotonic() + WARM_SECONDS
+    while time.monotonic() < warm_until:
         run()
+        torch.cuda.synchronize()
     times = []
     for _ in range(iterations):
         flush.fill_(1)

@@ -93,7 +93,7 @@ std::vector<Section> MakeSections(const PrefillPlanShape& shape,
 
 PrefillTiling PrefillTilingOf(PrefillKernel kernel, int32_t head_dim) {
   if (kernel == PrefillKernel::kMma) return {.rows = 64, .keys = 64};
-  return {.rows = 128, .keys = head_dim > 128 ? 64 : 128};
+  return {.rows = head_dim <= 64 ? 192 : 128, .keys = head_dim <= 128 ? 128 : 64};
 }
 
 void PlanPrefillAttention(const PrefillPlanShape& shape, absl::Span<const int32_t> query_lengths,

@@ -1,19 +1,34 @@
 // Paged causal attention with wgmma and TMA, warp-specialised and persistent:
 //   out[t, h, :] = softmax(cap(scale * q[t, h, :] K^T)) V    K, V [kv_length, head_dim], paged.
-// One block a multiprocessor takes tiles of 128 query rows (tokens times folded heads) off the work
-// list by a counter. Two consumer warpgroups have 64 rows each and go over the same keys, 128 at a
-// time (64 for head_dim 256), from the diagonal backwards; a producer warp feeds K and V through a
-// ring in shared memory by TMA, in boxes of min(block_tokens, 64) rows and 64 columns, and one warp
-// a consumer fetches queries, those of the next tile while this one is in work.
-// prefill_sm90_consumer.cuh tells how products and softmax overlap, across tiles of work too.
+// One block a multiprocessor takes tiles of 128 query rows (192 for head_dim 64; tokens times
+// folded heads) off the work list by a counter. Its consumer warpgroups have 64 rows each and go
+// over the same keys, 128 at a time (64 for head_dim 256), from the diagonal backwards; a producer
+// warp feeds K and V through a ring in shared memory by TMA, in boxes of min(block_tokens, 64) rows
+// and 64 columns, and one warp a consumer fetches queries, those of the next tile while this one is
+// in work. prefill_sm90_consumer.cuh tells how products and softmax overlap, across tiles too.
 //
 // FLOPs: 4 * head_dim a (row, key), half of the square for a causal prompt. Bytes: K and V of the
 // context once a tile of rows, from the second-level cache if the work list is in order. Bound by
 // the tensor cores: 64 x 128 x head_dim 128 takes 512 cycles a product, two products; the 8,192
 // exponentials of the same take 512 cycles of the special function unit, which must be hidden.
 //
-// Limits: head_dim 64, 128 or 256; a row's rounding depends on where its 128 rows begin and, by
-// the order of keys only, not on the batch. Deterministic for equal chunks.
+// Measured, one H200, bf16, shuffled blocks of 64 tokens, TFLOP/s (causal halved): in the first
+// tens of milliseconds, and after a fifth of a second, when the limit of 700 W holds the clock
+// at 1.6 GHz; there beside cuDNN on contiguous tensors (three runs of bench/gpu_anchors.py, which
+// then left the GPU no pause between its rows, as these had; without one our 16k row gave 529):
+//   head_dim 128, 32 heads   16 x 1k   408  384   cuDNN 455..458
+//                             4 x 4k   610  538         503..555
+//                             1 x 16k  694  612         559..592
+//   head_dim 64, 64 heads     1 x 16k  530  493         441..450
+//   head_dim 256, 16 heads    1 x 16k  745  642         611..627
+// Tensor cores active: 74 % of cycles (head_dim 128), 56 % (64), 83 % (256); the rest is latency of
+// the softmax, whose instructions wait for register ports that the products use. Blocks of 16
+// tokens cost about 10 % (eight boxes a tile).
+// What did not help at head_dim 128, 1 x 16k: V's product before the scores' (-3 %), rescaling only
+// when a maximum grew much (-3 %), queries in registers and a third stage (-3 %; +2 % at 16 x 1k),
+// 160 keys a step (within noise), no turns among the consumers (-5 %, -17 % at 4 x 4k).
+//
+// Limits: head_dim 64, 128 or 256. Short prompts pay for the first and last step of each tile.
 // Shah et al., FlashAttention-3, 2024.
 #include <cstdint>
 

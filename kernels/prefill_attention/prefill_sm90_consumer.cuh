@@ -3,7 +3,7 @@
 // One stream of steps over all key tiles of all work: a step starts scores = Q K^T of its tile and
 // then out += weights V of the tile before, which may belong to the work before; the softmax of the
 // scores runs while the tensor cores are at the second product. The consumers start their products
-// in turn, so that the softmax of one meets the products of the other.
+// in turn, so that the softmax of one meets the products of the others.
 #ifndef BATON_KERNELS_PREFILL_ATTENTION_PREFILL_SM90_CONSUMER_CUH_
 #define BATON_KERNELS_PREFILL_ATTENTION_PREFILL_SM90_CONSUMER_CUH_
 
@@ -48,12 +48,10 @@ struct Sm90Consumer {
   int32_t value_end = C::kKeys;
 
   __device__ __forceinline__ void WaitForTurn() const {
-    if constexpr (C::kOrdered) ptx::NamedBarrierSync(kOrderBarrier + consumer, 256);
+    ptx::NamedBarrierSync(kOrderBarrier + consumer, 256);
   }
   __device__ __forceinline__ void PassTurn() const {
-    if constexpr (C::kOrdered) {
-      ptx::NamedBarrierArrive(kOrderBarrier + (consumer + 1) % C::kConsumers, 256);
-    }
+    ptx::NamedBarrierArrive(kOrderBarrier + (consumer + 1) % C::kConsumers, 256);
   }
   __device__ __forceinline__ void Release(uint64_t* empty) const {
     if (lane == 0) ptx::MbarrierArrive(empty);
@@ -86,7 +84,7 @@ struct Sm90Consumer {
   }
 
   // Zeros V of the pending tile where no sequence's key is: weights there are zero, but 0 * NaN is
-  // not. Both consumers do it, each for itself.
+  // not. Every consumer does it, for itself.
   __device__ __forceinline__ void ClearForeignValues() const {
     if (value_begin == 0 && value_end == C::kKeys) return;
     WaitForValues();
@@ -126,18 +124,16 @@ struct Sm90Consumer {
     float shift[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float most = fmaxf(scores[2 * r], scores[2 * r + 1]);
+      float chain[4];  // Short ones: while it does this, a warp is nearly alone.
 #pragma unroll
-      for (int i = 4; i < C::kKeys / 2; i += 4) {
-        most = fmaxf(most, fmaxf(scores[i + 2 * r], scores[i + 2 * r + 1]));
+      for (int i = 0; i < C::kKeys / 8; ++i) {
+        const float pair = fmaxf(scores[4 * i + 2 * r], scores[4 * i + 2 * r + 1]);
+        chain[i % 4] = i < 4 ? pair : fmaxf(chain[i % 4], pair);
       }
+      float most = fmaxf(fmaxf(chain[0], chain[1]), fmaxf(chain[2], chain[3]));
       most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, 1));
       most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, 2));
-      if constexpr (!kFirst) {
-        // A little above the old maximum will do: weights may grow to 2^8.
-        if (C::kLazyRescale && !((most - maximum[r]) * factor > 8)) most = maximum[r];
-        most = fmaxf(most, maximum[r]);
-      }
+      if constexpr (!kFirst) most = fmaxf(most, maximum[r]);
       // A row that has seen no key yet keeps -inf, and weights of zero.
       shift[r] = (kMask && most == -INFINITY ? 0 : most) * factor;
       if constexpr (!kFirst) rescale[r] = ptx::Ex2(maximum[r] * factor - shift[r]);
@@ -173,6 +169,22 @@ struct Sm90Consumer {
   }
 
   __device__ __forceinline__ void StoreOut(const float (&out)[C::kDim / 2]) const;
+
+  template <bool kFirst>
+  __device__ __forceinline__ void FinishStep(float (&out)[C::kDim / 2], const float (&rescale)[2],
+                                             const float (&total)[2]) {
+    if constexpr (kFirst) {
+      sum[0] = total[0];
+      sum[1] = total[1];
+    } else {
+#pragma unroll
+      for (int i = 0; i < C::kDim / 2; ++i) out[i] *= rescale[i / 2 % 2];
+      sum[0] = sum[0] * rescale[0] + total[0];
+      sum[1] = sum[1] * rescale[1] + total[1];
+    }
+    pending = true;
+    first_of_work = kFirst;
+  }
 
   // One step, over key tile `tile`. kFirst: of new work; what is pending is the end of the work
   // before, whose results are stored.
@@ -210,7 +222,7 @@ struct Sm90Consumer {
     SumWeights(scores, total);
     // The assembler would compute the weights after the wait, which nothing tells to come later.
     // This does: it needs them, and is never taken, as no sum of exponentials is negative.
-    if (C::kEarlySoftmax && total[0] + total[1] < 0) asm volatile("nanosleep.u32 1;" ::: "memory");
+    if (total[0] + total[1] < 0) asm volatile("nanosleep.u32 1;" ::: "memory");
     ptx::WgmmaWait<0>();
     ptx::PinRegisters(out);
     ptx::PinRegisters(weights);
@@ -220,19 +232,9 @@ struct Sm90Consumer {
     }
     if constexpr (kFirst) {
       if (has_pending) StoreOut(out);
-      sum[0] = total[0];
-      sum[1] = total[1];
-    } else {
-      if (!C::kLazyRescale || __any_sync(0xFFFFFFFF, rescale[0] != 1 || rescale[1] != 1)) {
-#pragma unroll
-        for (int i = 0; i < C::kDim / 2; ++i) out[i] *= rescale[i / 2 % 2];
-      }
-      sum[0] = sum[0] * rescale[0] + total[0];
-      sum[1] = sum[1] * rescale[1] + total[1];
     }
+    FinishStep<kFirst>(out, rescale, total);
     PackWeights(scores, weights);
-    pending = true;
-    first_of_work = kFirst;
   }
 
   __device__ __forceinline__ void Run();

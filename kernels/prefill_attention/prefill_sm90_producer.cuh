@@ -35,35 +35,39 @@ struct WorkDispenser {
 // i % kColumns; boxes without a key that someone sees are left out.
 template <typename C>
 struct BoxCopy {
-  int32_t row = 0;  // Of K in the tensor map.
-  uint32_t offset = 0;
-  bool active = false;
+  int32_t row = -1;    // Of K in the tensor map; -1: nothing for this lane to do.
   uint32_t bytes = 0;  // Of the whole tile.
+
+  // First row of this lane's box, within the tile.
+  static __device__ __forceinline__ int32_t InTile(const Sm90Params& params) {
+    return static_cast<int32_t>(threadIdx.x % 32) / C::kColumns << params.box_rows_log2;
+  }
 
   __device__ __forceinline__ void Locate(const Sm90Params& params, const Sm90Item& item,
                                          int32_t tile) {
-    const int lane = threadIdx.x % 32;
     const int32_t box_rows = 1 << params.box_rows_log2;
-    const int32_t in_tile = lane / C::kColumns << params.box_rows_log2;
-    const int32_t key = tile * C::kKeys + in_tile;
-    active = in_tile < C::kKeys && key < item.tile.kv_length && key + box_rows > item.key_begin;
+    const int32_t key = tile * C::kKeys + InTile(params);
+    const bool active =
+        InTile(params) < C::kKeys && key < item.tile.kv_length && key + box_rows > item.key_begin;
     bytes = static_cast<uint32_t>(__popc(__ballot_sync(0xFFFFFFFF, active))) * box_rows * 128;
+    row = -1;
     if (!active) return;
     const int32_t shift = params.p.kv.block_tokens_log2;
     const int32_t block = params.p.block_tables[item.tile.table + (key >> shift)];
     row = block * params.block_rows + params.layer_row + item.tile.kv_head * params.head_rows +
           (key & ((1 << shift) - 1));
-    offset = (lane % C::kColumns) * C::kKeyColumnBytes + in_tile * 128;
   }
 
   __device__ __forceinline__ void Start(const Sm90Params& params, uint8_t* shared, int32_t at,
                                         uint64_t* full) const {
-    const int lane = threadIdx.x % 32;
+    const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
     if (lane == 0) ptx::MbarrierArriveExpectBytes(full, bytes);
     __syncwarp();
-    if (active) {
-      ptx::TmaLoad2d(shared + offset, reinterpret_cast<const CUtensorMap*>(&params.p.kv_map),
-                     lane % C::kColumns * 64, row + at, full, ptx::kL2EvictNormal);
+    if (row >= 0) {
+      const int32_t column = lane % C::kColumns;
+      ptx::TmaLoad2d(shared + column * C::kKeyColumnBytes + InTile(params) * 128,
+                     reinterpret_cast<const CUtensorMap*>(&params.p.kv_map), column * 64, row + at,
+                     full, ptx::kL2EvictNormal);
     }
   }
 };

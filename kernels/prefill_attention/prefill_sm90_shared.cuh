@@ -16,18 +16,17 @@ struct Sm90Config {
   static constexpr HalfType kType = kTypeOf;
   static constexpr int kDim = kDimOf;
   static constexpr bool kSoftcap = kSoftcapOf;
-  static constexpr int kConsumers = 2;  // Warpgroups of 64 query rows.
+  // Warpgroups of 64 query rows. Three leave too few registers for more than head_dim 64.
+  static constexpr int kConsumers = kDim == 64 ? 3 : 2;
   static constexpr int kRows = 64 * kConsumers;
-  static constexpr int kKeys = kDim > 128 ? 64 : 128;  // Of one step.
+  // Of one step; as many as the registers hold.
+  static constexpr int kKeys = kDim > 128 || (kDim == 64 && kSoftcap) ? 64 : 128;
   static constexpr int kColumns = kDim / 64;  // Of 64 elements: a swizzled row of 128 bytes.
   static constexpr int kStages = kDim == 64 ? 4 : 2;   // Of K, and of V.
   static constexpr int kQueries = kDim > 128 ? 1 : 2;  // Query tiles in flight.
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr bool kOrdered = true;
-  static constexpr bool kEarlySoftmax = true;
-  static constexpr bool kLazyRescale = false;
-  static constexpr int kProducerRegisters = 40;
-  static constexpr int kConsumerRegisters = 232;
+  static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;
+  static constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
 
   static constexpr uint32_t kQueryBytes = 64 * kDim * 2;  // Of one consumer.
   static constexpr uint32_t kKeyBytes = kKeys * kDim * 2;
