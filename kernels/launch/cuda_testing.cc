@@ -71,8 +71,8 @@ DeviceBytes::~DeviceBytes() {
   cudaFree(allocation_);
 }
 
-// Waits: cudaMemset may return before the memory is set, and kernels of the tests run in streams that
-// do not wait for it.
+// Waits: cudaMemset may return before the memory is set, and kernels of the tests run in streams
+// that do not wait for it.
 void DeviceBytes::Poison() {
   Require(cudaMemset(data_, 0xFF, bytes_), "cudaMemset");
   Require(cudaStreamSynchronize(nullptr), "cudaMemset");
