@@ -270,6 +270,25 @@ TEST(LoadModel, SaysWhatDidNotFit) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("activations"));
 }
 
+TEST(LoadModel, AutomaticKvMemoryTakesWhatIsLeftAndLeavesRoomForOthers) {
+  constexpr int64_t kMemory = int64_t{2} << 30;
+  const auto load = [&](int64_t reserve, int32_t sharers) {
+    auto device = CpuDevice::Create({.threads = 1, .memory_bytes_max = kMemory});
+    CHECK(device.ok());
+    LoadOptions options;
+    options.kv_memory_bytes = kKvMemoryAuto;
+    options.kv_reserve_bytes = reserve;
+    options.kv_sharers = sharers;
+    const LoadedModel model = LoadOrDie(CarriedModel("stories260K"), options, **device);
+    EXPECT_LE((*device)->memory_used(), kMemory);
+    return static_cast<int64_t>(model.kv->num_blocks()) * model.layout.block_bytes();
+  };
+  const int64_t alone = load(0, 1);
+  EXPECT_GT(alone, kMemory / 2);
+  EXPECT_LT(load(int64_t{256} << 20, 1), alone - (int64_t{255} << 20));
+  EXPECT_LT(load(0, 2), alone / 2 + (int64_t{1} << 20));
+}
+
 TEST(LoadModel, RefusesWrongOptionsAndMissingModels) {
   auto device = MakeCpuDevice(1);
   const auto code = [&](const LoadOptions& options) {

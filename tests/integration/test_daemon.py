@@ -109,6 +109,9 @@ def test_bad_flags_and_models_are_clear_errors(tmp_path):
             (("serve", tmp_path / "missing"), "missing"),
             (("serve", "--listen", "nonsense", MODELS["succ"]), "nonsense"),
             (("serve", "--kv-memory", "12parsecs", MODELS["succ"]), "12parsecs"),
+            (("serve", "--device", "abacus", MODELS["succ"]), "abacus"),
+            (("serve", "--device", "cuda:-1", MODELS["succ"]), "cuda:-1"),
+            (("serve", "synthetic:gpt-2"), "llama3-8b"),
             (("router", "--workers", ""), "workers"),
             (("router", "--workers", "no-port"), "no-port"),
             (("serve", f"a={MODELS['succ']}", f"a={MODELS['succ']}"), "a"),
@@ -117,6 +120,15 @@ def test_bad_flags_and_models_are_clear_errors(tmp_path):
         result = run(*args)
         assert result.returncode not in (0, -6, -11), (args, result.stderr)
         assert word in result.stderr + result.stdout, (args, result.stderr)
+
+
+def test_a_gpu_that_cannot_be_had_is_a_clear_error():
+    """By name it must work; "auto" falls back to the CPU (all other tests)."""
+    result = run("serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--device",
+                 "cuda:77", MODELS["succ"])
+    assert result.returncode not in (0, -6, -11), result.stderr
+    assert "cuda:77" in result.stderr
+    assert any(why in result.stderr for why in ("no plug-in", "looking for GPUs", "no GPU 77"))
 
 
 def test_the_default_bind_is_loopback_and_beyond_it_warns():

@@ -100,6 +100,9 @@ class LoopCluster {
   WitnessExecutor& decode_executor() { return decode_executor_; }
   FakeClock& clock() { return clock_; }
 
+  // What on_broken of any loop was told.
+  const std::vector<absl::Status>& broken() const { return broken_; }
+
  private:
   uint64_t Events() const {
     return pumped_ + router_.outputs() + prefill_executor_.steps_executed() +
@@ -122,12 +125,14 @@ class LoopCluster {
     out.kv = kv.memory();
     out.executor = executor;
     out.sink = sink;
+    out.on_broken = [this](const absl::Status& status) { broken_.push_back(status); };
     out.clock = &clock_;
     out.limits = options.limits;
     out.limits.stop_limit = std::chrono::milliseconds(200);
     return out;
   }
 
+  std::vector<absl::Status> broken_;
   FakeClock clock_;
   worker::FakeTransfer transfer_;
   TestKvPool prefill_kv_;

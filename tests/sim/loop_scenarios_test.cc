@@ -306,6 +306,9 @@ TEST(LoopScenarios, ALostDeviceEndsEverythingAsUnavailableAndRefusesWhatComes) {
     const absl::Status refused = broken.Enqueue(worker::BeginDrain{});
     EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(refused.message()), HasSubstr("sticky device error"));
+    // The process was told once: it will end, and a fresh one can serve.
+    ASSERT_EQ(cluster.broken().size(), 1u);
+    EXPECT_THAT(std::string(cluster.broken()[0].message()), HasSubstr("sticky device error"));
     if (at_prefill) cluster.router().Cancel(a);
     cluster.ExpectQuiet();
   }
