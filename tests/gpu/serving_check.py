@@ -12,12 +12,12 @@ restarted worker must serve again.
 """
 import concurrent.futures
 import json
-import os
 import random
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 
@@ -32,11 +32,14 @@ class Daemon:
     """A process of the program, ready when it says so."""
 
     def __init__(self, baton, *args):
-        self.process = subprocess.Popen([baton, *args], stdout=subprocess.PIPE,
-                                        stderr=open(os.devnull, "wb"), text=True)
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{args[0]} did not start: {self.process.wait()}")
+        with tempfile.TemporaryFile("w+") as log:
+            self.process = subprocess.Popen([baton, *args], stdout=subprocess.PIPE, stderr=log,
+                                            text=True)
+            line = self.process.stdout.readline()
+            if not line:
+                log.seek(0)
+                raise RuntimeError(f"{args[0]} did not start: {self.process.wait()}: "
+                                   f"{log.read()[-1000:]}")
         self.ready = dict(field.split("=", 1) for field in line.split() if "=" in field)
 
     def kill(self):
