@@ -21,6 +21,8 @@ def read(path):
         missing = [key for key in KEYS if key not in row]
         if missing:
             sys.exit(f"{path}: {row.get('name')}: no {', '.join(missing)}")
+        if row["anchor"] == "none":
+            row["anchor_value"] = row["ratio"] = 0
     return rows
 
 

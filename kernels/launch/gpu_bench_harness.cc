@@ -182,8 +182,8 @@ void GpuBench::ReportFlops(const std::string& name, double us, double flops,
           .value = tflops,
           .unit = "TFLOP/s",
           .anchor = anchor,
-          .anchor_value = anchor_tflops,
-          .ratio = tflops / anchor_tflops});
+          .anchor_value = anchor == "none" ? 0 : anchor_tflops,
+          .ratio = anchor == "none" ? 0 : tflops / anchor_tflops});
 }
 
 void* DeviceAllocate(size_t bytes) {
