@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "device/cpu/cpu_weight.h"
+#include "device/program_checks.h"
 #include "kernels/linear/linear.h"
 
 namespace baton {
@@ -14,34 +14,6 @@ namespace {
 
 // Multiply-adds below which waking helpers costs more than it gives (about 50 us of one thread).
 constexpr int64_t kHelpersMinWork = 1'000'000;
-
-absl::Status CheckBuckets(absl::Span<const int32_t> buckets, const ProgramLimits& limits) {
-  int32_t previous = 0;
-  for (const int32_t bucket : buckets) {
-    if (bucket <= previous) return absl::InvalidArgumentError("buckets are not ascending");
-    previous = bucket;
-  }
-  if (buckets.empty()) return absl::InvalidArgumentError("no buckets");
-  if (limits.sequences_max < 1 || limits.samples_max < 1 || limits.context_tokens_max < 1) {
-    return absl::InvalidArgumentError("program limits must be positive");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckKv(const OpList& list, const KvLayout& layout) {
-  for (const Op& op : list.ops) {
-    const auto* write = std::get_if<RopeKvWriteOp>(&op);
-    const auto* read = std::get_if<AttentionOp>(&op);
-    if (write == nullptr && read == nullptr) continue;
-    const int32_t heads = write != nullptr ? write->num_kv_heads : read->num_kv_heads;
-    const int32_t dim = write != nullptr ? write->head_dim : read->head_dim;
-    if (heads != layout.num_kv_heads || dim != layout.head_dim) {
-      return absl::InvalidArgumentError(absl::StrCat(OpName(op), " with ", heads, " KV heads of ",
-                                                     dim, " on a pool of ", layout.Fingerprint()));
-    }
-  }
-  return absl::OkStatus();
-}
 
 size_t ScratchBytes(const OpList& list) {
   size_t bytes = kernels::LinearScratchFloats() * sizeof(float);
@@ -64,9 +36,7 @@ absl::StatusOr<std::unique_ptr<CpuProgram>> CpuProgram::Create(
     const OpList& list, absl::Span<const int32_t> buckets, const ProgramLimits& limits,
     const KvPool& kv, CpuMemory& memory, ThreadPool& pool,
     BoundedQueue<std::function<void()>>& queue) {
-  RETURN_IF_ERROR(CheckOps(list, kv.layout().num_layers));
-  RETURN_IF_ERROR(CheckKv(list, kv.layout()));
-  RETURN_IF_ERROR(CheckBuckets(buckets, limits));
+  RETURN_IF_ERROR(CheckProgram(list, buckets, limits, kv.layout()));
   auto program = std::make_unique<CpuProgram>(Private{}, list, buckets, limits, kv, pool, queue);
   RETURN_IF_ERROR(program->Allocate(memory));
   program->BuildStages();

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "device/program_checks.h"
 
 namespace baton {
 namespace {
@@ -17,34 +18,6 @@ constexpr Duration kSpinLimit = std::chrono::milliseconds(20);
 // Time to choose algorithms for products at load, when no earlier start has written them down.
 constexpr Duration kTuningLimit = std::chrono::seconds(4);
 constexpr Duration kNap = std::chrono::microseconds(50);
-
-absl::Status CheckLimits(absl::Span<const int32_t> buckets, const ProgramLimits& limits) {
-  int32_t previous = 0;
-  for (const int32_t bucket : buckets) {
-    if (bucket <= previous) return absl::InvalidArgumentError("buckets are not ascending");
-    previous = bucket;
-  }
-  if (buckets.empty()) return absl::InvalidArgumentError("no buckets");
-  if (limits.sequences_max < 1 || limits.samples_max < 1 || limits.context_tokens_max < 1) {
-    return absl::InvalidArgumentError("program limits must be positive");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckKv(const OpList& list, const KvLayout& layout) {
-  for (const Op& op : list.ops) {
-    const auto* write = std::get_if<RopeKvWriteOp>(&op);
-    const auto* read = std::get_if<AttentionOp>(&op);
-    if (write == nullptr && read == nullptr) continue;
-    const int32_t heads = write != nullptr ? write->num_kv_heads : read->num_kv_heads;
-    const int32_t dim = write != nullptr ? write->head_dim : read->head_dim;
-    if (heads != layout.num_kv_heads || dim != layout.head_dim) {
-      return absl::InvalidArgumentError(absl::StrCat(OpName(op), " with ", heads, " KV heads of ",
-                                                     dim, " on a pool of ", layout.Fingerprint()));
-    }
-  }
-  return absl::OkStatus();
-}
 
 const AttentionOp* FirstAttention(const OpList& list) {
   for (const Op& op : list.ops) {
@@ -72,9 +45,7 @@ absl::StatusOr<std::unique_ptr<CudaProgram>> CudaProgram::Create(const OpList& l
                                                                  CudaContext& context) {
   RETURN_IF_ERROR(context.failure());
   RETURN_IF_ERROR(context.Enter());
-  RETURN_IF_ERROR(CheckOps(list, kv.layout().num_layers));
-  RETURN_IF_ERROR(CheckKv(list, kv.layout()));
-  RETURN_IF_ERROR(CheckLimits(buckets, limits));
+  RETURN_IF_ERROR(CheckProgram(list, buckets, limits, kv.layout()));
   // Rows of padding need room too.
   ProgramLimits padded = limits;
   padded.sequences_max = DecodeStepRows(limits.sequences_max);

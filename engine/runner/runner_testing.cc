@@ -1,8 +1,10 @@
 #include "engine/runner/runner_testing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <utility>
 
@@ -100,6 +102,35 @@ std::vector<float> AllLogits(ModelRunner& runner, const std::vector<int32_t>& to
     logits.insert(logits.end(), part->begin(), part->end());
   }
   return logits;
+}
+
+double MeanNegativeLogLikelihood(const LoadedModel& model, const std::vector<int32_t>& text,
+                                 size_t window) {
+  const auto vocab = static_cast<size_t>(model.config.vocab_size);
+  const auto num_blocks = static_cast<int32_t>(window) / model.layout.block_tokens + 1;
+  double sum = 0;
+  int64_t count = 0;
+  for (size_t first = 0; first + window <= text.size(); first += window) {
+    const auto begin = text.begin() + static_cast<ptrdiff_t>(first);
+    const std::vector<int32_t> ids(begin, begin + static_cast<ptrdiff_t>(window));
+    const auto logits = AllLogits(*model.runner, ids, BlockRange(0, num_blocks), 512);
+    for (size_t t = 0; t + 1 < ids.size(); ++t) {
+      const float* row = logits.data() + t * vocab;
+      const double largest = *std::max_element(row, row + vocab);
+      double exponentials = 0;
+      for (size_t i = 0; i < vocab; ++i) exponentials += std::exp(row[i] - largest);
+      sum += largest + std::log(exponentials) - row[ids[t + 1]];
+      ++count;
+    }
+  }
+  return sum / static_cast<double>(count);
+}
+
+std::vector<int32_t> ReadTokenIds(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<int32_t> ids;
+  for (int32_t id = 0; file >> id;) ids.push_back(id);
+  return ids;
 }
 
 }  // namespace baton

@@ -44,6 +44,13 @@ std::vector<int32_t> TokenIds(const std::vector<SampledToken>& tokens);
 std::vector<float> AllLogits(ModelRunner& runner, const std::vector<int32_t>& tokens,
                              const std::vector<BlockId>& blocks, int32_t chunk_tokens);
 
+// Mean negative log-likelihood of each next token of `text`, cut into windows that are computed
+// alone. REQUIRES: sequences_max of the model >= window.
+double MeanNegativeLogLikelihood(const LoadedModel& model, const std::vector<int32_t>& text,
+                                 size_t window);
+// Whitespace-separated ids of a file.
+std::vector<int32_t> ReadTokenIds(const std::string& path);
+
 }  // namespace baton
 
 #endif  // BATON_ENGINE_RUNNER_RUNNER_TESTING_H_
