@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <tuple>
 
 namespace baton::kernels {
 namespace {
@@ -106,8 +107,11 @@ void PlanPrefillAttention(const PrefillPlanShape& shape, absl::Span<const int32_
   for (size_t s = 0; s < query_lengths.size(); ++s) {
     if (query_lengths[s] > 0) order.push_back(static_cast<int32_t>(s));
   }
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    return kv_lengths[static_cast<size_t>(a)] > kv_lengths[static_cast<size_t>(b)];
+  // Ties are broken by what tells items apart, so that the list is the same everywhere.
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    const int32_t length_a = kv_lengths[static_cast<size_t>(a)];
+    const int32_t length_b = kv_lengths[static_cast<size_t>(b)];
+    return length_a != length_b ? length_a > length_b : a < b;
   });
 
   std::vector<Tile> tiles;
@@ -128,8 +132,10 @@ void PlanPrefillAttention(const PrefillPlanShape& shape, absl::Span<const int32_
         tiles.insert(tiles.end(), separate.begin(), separate.end());
       }
     }
-    std::stable_sort(tiles.begin(), tiles.end(),
-                     [](const Tile& a, const Tile& b) { return a.cost > b.cost; });
+    std::sort(tiles.begin(), tiles.end(), [](const Tile& a, const Tile& b) {
+      return std::tuple(-a.cost, a.sequence, a.token_begin, a.heads) <
+             std::tuple(-b.cost, b.sequence, b.token_begin, b.heads);
+    });
     const int32_t head_end = section.kv_head_end * group;
     for (const Tile& tile : tiles) {
       for (int32_t head = section.kv_head_begin * group; head < head_end; head += tile.heads) {
