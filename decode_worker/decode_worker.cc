@@ -34,7 +34,7 @@ DecodeWorker::DecodeWorker(const worker::ModelHost& host, const worker::WorkerOp
     DecodeLoopOptions loop;
     loop.loop = worker::MakeLoopOptions(model, options, sink);
     loop.receiver = combined ? nullptr : &metered_;
-    return MakeDecodeLoop(std::move(loop));
+    return MakeDecodeLoop(loop);
   };
   process_ = std::make_unique<worker::WorkerProcess>(
       host, options, combined ? worker::v1::WORKER_ROLE_COMBINED : worker::v1::WORKER_ROLE_DECODE,

@@ -35,7 +35,7 @@ PrefillWorker::PrefillWorker(const worker::ModelHost& host, const worker::Worker
     PrefillLoopOptions loop;
     loop.loop = worker::MakeLoopOptions(model, options, sink);
     loop.sender = &metered_;
-    return MakePrefillLoop(std::move(loop));
+    return MakePrefillLoop(loop);
   };
   process_ = std::make_unique<worker::WorkerProcess>(host, options, worker::v1::WORKER_ROLE_PREFILL,
                                                      instance_id_, make_loop, registry);
