@@ -6,6 +6,8 @@ import concurrent.futures
 import os
 import random
 import signal
+import socket
+import subprocess
 import threading
 import time
 
@@ -145,6 +147,44 @@ def test_grp02_a_flood_is_refused_fast_and_leaves_nothing(fresh):
     assert cluster.router.rss_bytes() - before < 128 << 20
     exact(cluster, 5)
     cluster.audit(5)
+
+
+def test_grp02_idle_connections_hold_nothing_up(fresh):
+    """Two thousand connections that say nothing: the next caller is served at once."""
+    cluster = fresh(MODELS, worker_args=ARGS)
+    host, port = cluster.front.listen.rsplit(":", 1)
+    before = cluster.router.rss_bytes()
+    idle = []
+    try:
+        for _ in range(2000):
+            idle.append(socket.create_connection((host, int(port)), timeout=5))
+        start = time.monotonic()
+        exact(cluster, 3)
+        assert time.monotonic() - start < 2
+        assert cluster.router.metric("process_threads") < 200
+        assert cluster.router.rss_bytes() - before < 256 << 20
+    finally:
+        for connection in idle:
+            connection.close()
+    exact(cluster, 4)
+    cluster.audit(5)
+
+
+def test_can08_a_client_that_is_stopped_holds_nothing_for_long(fresh):
+    """It keeps its sockets, reads nothing and answers no ping: limits and keepalive end its call."""
+    cluster = fresh(MODELS, worker_args=ARGS)
+    client = subprocess.Popen([c.BINARY, "generate", "--endpoint", cluster.front.listen, "--model",
+                               "succ", "--prompt", "a", "--max-tokens", "4000", "--ignore-eos"],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        assert client.stdout.read(1)
+        client.send_signal(signal.SIGSTOP)
+        exact(cluster, 5)
+        cluster.audit(60)  # Keepalive: 30 s, and 10 s for the answer.
+    finally:
+        client.kill()
+        client.wait()
+    exact(cluster, 6)
 
 
 def test_can06_a_deadline_ends_a_request_in_every_stage(fresh):
