@@ -14,12 +14,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
+#include "device/capture_gate.h"
 #include "device/kv_layout.h"
 #include "device/ops.h"
+#include "device/staging_place.h"
 #include "kernels/sampling/sampling.h"
 
 namespace baton {
@@ -130,17 +133,30 @@ class Device {
                                                            const ProgramLimits& limits,
                                                            const KvPool& kv) = 0;
 
-  // Copies ranges of a pool of this device to host memory and back; returns the checksum of the
-  // contiguous bytes (kernels/kv_copy/kv_copy.h). Blocks until done; ordered with nothing: the
-  // caller has waited for the step that wrote the ranges, and no step reads what is scattered to.
+  // Copies ranges of a pool of this device to staging and back; returns the checksum of the
+  // contiguous bytes (kernels/kv_copy/kv_copy.h). `staging` is memory of the host, or of
+  // AllocateStaging. Blocks until done; ordered with nothing: the caller has waited for the step
+  // that wrote the ranges, and no step reads what is scattered to.
   virtual absl::StatusOr<uint64_t> KvGather(absl::Span<const absl::Span<const std::byte>> ranges,
                                             absl::Span<std::byte> staging) = 0;
   virtual absl::StatusOr<uint64_t> KvScatter(absl::Span<const std::byte> staging,
                                              absl::Span<const absl::Span<std::byte>> ranges) = 0;
 
-  // Memory of the host for the staging of KvGather and KvScatter, page-locked where that makes them
-  // faster. ERRORS: ResourceExhausted.
-  virtual absl::StatusOr<std::shared_ptr<std::byte>> AllocateStaging(int64_t bytes) = 0;
+  // Memory for the staging of KvGather and KvScatter. ERRORS: ResourceExhausted.
+  virtual absl::StatusOr<std::shared_ptr<std::byte>> AllocateStaging(int64_t bytes,
+                                                                     StagingPlace place) = 0;
+  // Copies from.size() bytes between memory of AllocateStaging or of the host. Blocks until done.
+  virtual absl::Status CopyStaging(absl::Span<const std::byte> from, std::byte* to) = 0;
+
+  // Counts memory that a library takes on this device for itself, until the last reference goes;
+  // nothing on devices that no such library uses. ERRORS: ResourceExhausted naming the sizes.
+  virtual absl::StatusOr<std::shared_ptr<void>> ReserveMemory(int64_t bytes,
+                                                              absl::string_view what) {
+    return std::shared_ptr<void>();
+  }
+
+  // Null where nothing is captured.
+  virtual CaptureGate* capture_gate() { return nullptr; }
 
   // Bytes in use by weights, pools and programs, and how many there may be.
   virtual int64_t memory_used() const = 0;

@@ -45,8 +45,21 @@ struct DevicePlugin {
   absl::StatusOr<std::unique_ptr<Device>> (*create)(const PluginDeviceOptions&) = nullptr;
 };
 
+// What any plug-in's entry point returns begins with these two fields.
+struct PluginHeader {
+  uint32_t magic = 0;
+  const char* abi_id = nullptr;
+};
+
 // Of this build.
 const char* DevicePluginAbiId();
+
+// For other kinds of plug-ins (kvtransfer/nccl): loads `file` as below and calls `entry`. What it
+// returns has begun with `magic` and this build's ABI id.
+absl::StatusOr<const PluginHeader*> LoadPlugin(const std::string& file, const char* entry,
+                                               uint32_t magic);
+absl::StatusOr<const PluginHeader*> LoadPluginAt(const std::string& path, const char* entry,
+                                                 uint32_t magic);
 
 // Loads `file` from the folder of the running program or ../lib/baton beside it.
 // ERRORS: NotFound: no such file; FailedPrecondition: it cannot be loaded, is no plug-in, or comes

@@ -20,9 +20,15 @@ absl::StatusOr<uint64_t> ScatterRanges(Device* device, absl::Span<const std::byt
   return kernels::ScatterBytes(staging, destinations);
 }
 
-std::shared_ptr<std::byte> AllocateStaging(Device* device, uint64_t bytes) {
+std::shared_ptr<std::byte> AllocateStaging(Device* device, StagingPlace place, uint64_t bytes) {
   if (device != nullptr) {
-    auto memory = device->AllocateStaging(static_cast<int64_t>(bytes));
+    auto memory = device->AllocateStaging(static_cast<int64_t>(bytes), place);
+    if (!memory.ok() && place == StagingPlace::kDevice) {
+      // A GPU reaches page-locked memory too, only slowly.
+      LogWarning("staging slots of KV lie in memory of the host",
+                 {{"reason", memory.status().message()}});
+      memory = device->AllocateStaging(static_cast<int64_t>(bytes), StagingPlace::kHost);
+    }
     if (memory.ok()) return *std::move(memory);
     LogWarning("staging slots of KV lie in ordinary memory",
                {{"reason", memory.status().message()}});

@@ -22,9 +22,9 @@ absl::StatusOr<uint64_t> GatherRanges(Device* device,
 absl::StatusOr<uint64_t> ScatterRanges(Device* device, absl::Span<const std::byte> staging,
                                        absl::Span<const absl::Span<std::byte>> destinations);
 
-// Memory for staging slots, which a device copies fastest to and from; ordinary memory, with a
-// warning, when it has none.
-std::shared_ptr<std::byte> AllocateStaging(Device* device, uint64_t bytes);
+// Memory for staging slots at `place`; with a warning, page-locked memory when the device has none,
+// and ordinary memory when there is none of that either.
+std::shared_ptr<std::byte> AllocateStaging(Device* device, StagingPlace place, uint64_t bytes);
 
 }  // namespace baton::kvtransfer
 

@@ -17,7 +17,7 @@ ReceiverCore::ReceiverCore(const TransferSetup& setup, std::shared_ptr<WorkThrea
       active_(active),
       staging_(setup.options.staging_slots, setup.options.staging_slot_bytes,
                setup.options.poison_free_staging,
-               AllocateStaging(setup.device,
+               AllocateStaging(setup.device, setup.wire->staging_place(),
                                setup.options.staging_slots * setup.options.staging_slot_bytes)) {
   PublishLevels();
 }

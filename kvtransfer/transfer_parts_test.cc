@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
 TEST(StagingPool, GivesEachSlotOnceAndTakesItBack) {
-  StagingPool pool(3, 100, /*poison=*/true, AllocateStaging(nullptr, 3 * 100));
+  StagingPool pool(3, 100, /*poison=*/true, AllocateStaging(nullptr, StagingPlace::kHost, 3 * 100));
   const auto a = pool.Acquire(), b = pool.Acquire(), c = pool.Acquire();
   ASSERT_TRUE(a && b && c);
   EXPECT_EQ(pool.Acquire(), std::nullopt);
@@ -33,7 +33,7 @@ TEST(StagingPool, GivesEachSlotOnceAndTakesItBack) {
 }
 
 TEST(StagingPool, KeepsAQuarantinedSlotUntilItIsReleased) {
-  StagingPool pool(1, 100, true, AllocateStaging(nullptr, 1 * 100));
+  StagingPool pool(1, 100, true, AllocateStaging(nullptr, StagingPlace::kHost, 1 * 100));
   const auto slot = pool.Acquire();
   pool.Quarantine(*slot);
   EXPECT_EQ(pool.num_quarantined(), 1u);
@@ -47,7 +47,7 @@ TEST(StagingPoolDeathTest, NoticesAWriteIntoAFreeSlotAndADoubleRelease) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
-        StagingPool pool(1, 100, true, AllocateStaging(nullptr, 1 * 100));
+        StagingPool pool(1, 100, true, AllocateStaging(nullptr, StagingPlace::kHost, 1 * 100));
         const auto slot = pool.Acquire();
         pool.Release(*slot);
         pool.bytes(*slot)[50] = std::byte{1};
@@ -56,7 +56,7 @@ TEST(StagingPoolDeathTest, NoticesAWriteIntoAFreeSlotAndADoubleRelease) {
       "wrote into free staging slot");
   EXPECT_DEATH(
       {
-        StagingPool pool(2, 100, false, AllocateStaging(nullptr, 2 * 100));
+        StagingPool pool(2, 100, false, AllocateStaging(nullptr, StagingPlace::kHost, 2 * 100));
         const auto slot = pool.Acquire();
         pool.Release(*slot);
         pool.Release(*slot);

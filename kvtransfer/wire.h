@@ -31,6 +31,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
+#include "device/staging_place.h"
 
 namespace baton::kvtransfer {
 
@@ -71,7 +72,10 @@ class Wire {
   using Accepted = std::function<void(absl::StatusOr<std::unique_ptr<WireEnd>>)>;
 
   virtual ~Wire() = default;
+  // Both sides of a pair must have the same; "auto" goes with "tcp" and "nccl" too (hello.h).
   virtual absl::string_view name() const = 0;
+  // Where the staging slots must lie that its ends are given.
+  virtual StagingPlace staging_place() const { return StagingPlace::kHost; }
   // D: prepares to accept one peer within `limit`; `accepted` is called exactly once, on a thread
   // of the wire (or inside Withdraw or Shutdown), must not block and may destroy the end it is
   // given. ERRORS through `accepted`: DeadlineExceeded: nobody came; Cancelled: withdrawn or shut

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -116,6 +117,11 @@ absl::StatusOr<uint64_t> CpuDevice::KvGather(absl::Span<const absl::Span<const s
 absl::StatusOr<uint64_t> CpuDevice::KvScatter(absl::Span<const std::byte> staging,
                                               absl::Span<const absl::Span<std::byte>> ranges) {
   return kernels::ScatterBytes(staging, ranges);
+}
+
+absl::Status CpuDevice::CopyStaging(absl::Span<const std::byte> from, std::byte* to) {
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
+  return absl::OkStatus();
 }
 
 }  // namespace baton

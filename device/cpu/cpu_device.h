@@ -56,9 +56,11 @@ class CpuDevice : public Device {
                                     absl::Span<std::byte> staging) override;
   absl::StatusOr<uint64_t> KvScatter(absl::Span<const std::byte> staging,
                                      absl::Span<const absl::Span<std::byte>> ranges) override;
-  absl::StatusOr<std::shared_ptr<std::byte>> AllocateStaging(int64_t bytes) override {
+  absl::StatusOr<std::shared_ptr<std::byte>> AllocateStaging(int64_t bytes,
+                                                             StagingPlace place) override {
     return memory_->Allocate(bytes, "KV staging");
   }
+  absl::Status CopyStaging(absl::Span<const std::byte> from, std::byte* to) override;
   int64_t memory_used() const override { return memory_->bytes_used(); }
   int64_t memory_max() const override { return memory_->bytes_max(); }
 

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "device/capture_gate.h"
 #include "device/cuda/cuda_memory.h"
 #include "device/cuda/matmul/matmul_plan.h"
 #include "device/cuda/weight_uploader.h"
@@ -40,6 +41,7 @@ class CudaContext {
   cudaStream_t stream() const { return stream_; }
   CudaMemory& memory() const { return *memory_; }
   WeightUploader& uploader() const { return *uploader_; }
+  CaptureGate& capture_gate() { return capture_gate_; }
   cuda::MatmulPlans& matmul() const { return *matmul_; }
 
   // Makes the GPU current for the calling thread.
@@ -63,6 +65,7 @@ class CudaContext {
   std::shared_ptr<std::byte> matmul_workspace_;
   std::unique_ptr<cuda::MatmulPlans> matmul_;
 
+  CaptureGate capture_gate_;
   mutable Mutex mutex_;
   absl::Status failure_ GUARDED_BY(mutex_);
 };

@@ -66,6 +66,21 @@ absl::StatusOr<uint64_t> CudaDevice::KvScatter(absl::Span<const std::byte> stagi
   return mover_->Scatter(staging, ranges);
 }
 
+absl::StatusOr<std::shared_ptr<std::byte>> CudaDevice::AllocateStaging(int64_t bytes,
+                                                                       StagingPlace place) {
+  if (place == StagingPlace::kHost) return AllocatePinned(bytes);
+  return context_->memory().Allocate(bytes, "KV staging slots");
+}
+
+absl::Status CudaDevice::CopyStaging(absl::Span<const std::byte> from, std::byte* to) {
+  return mover_->Copy(from, to);
+}
+
+absl::StatusOr<std::shared_ptr<void>> CudaDevice::ReserveMemory(int64_t bytes,
+                                                                absl::string_view what) {
+  return context_->memory().Reserve(bytes, what);
+}
+
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const PluginDeviceOptions& options) {
   SetLogLevel(options.log_level);
   ASSIGN_OR_RETURN(std::unique_ptr<CudaContext> context, CudaContext::Create(options));

@@ -35,9 +35,12 @@ class CudaDevice : public Device {
                                     absl::Span<std::byte> staging) override;
   absl::StatusOr<uint64_t> KvScatter(absl::Span<const std::byte> staging,
                                      absl::Span<const absl::Span<std::byte>> ranges) override;
-  absl::StatusOr<std::shared_ptr<std::byte>> AllocateStaging(int64_t bytes) override {
-    return AllocatePinned(bytes);
-  }
+  absl::StatusOr<std::shared_ptr<std::byte>> AllocateStaging(int64_t bytes,
+                                                             StagingPlace place) override;
+  absl::Status CopyStaging(absl::Span<const std::byte> from, std::byte* to) override;
+  absl::StatusOr<std::shared_ptr<void>> ReserveMemory(int64_t bytes,
+                                                      absl::string_view what) override;
+  CaptureGate* capture_gate() override { return &context_->capture_gate(); }
   int64_t memory_used() const override { return context_->memory().bytes_used(); }
   int64_t memory_max() const override { return context_->memory().bytes_max(); }
 

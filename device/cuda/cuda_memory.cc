@@ -38,6 +38,18 @@ absl::StatusOr<std::shared_ptr<std::byte>> CudaMemory::Allocate(int64_t bytes,
                                     });
 }
 
+absl::StatusOr<std::shared_ptr<void>> CudaMemory::Reserve(int64_t bytes, absl::string_view what) {
+  const int64_t before = bytes_used_.fetch_add(bytes);
+  // The pointer only carries the deleter; it is never followed.
+  std::shared_ptr<void> counted(
+      this, [self = shared_from_this(), bytes](void*) { self->bytes_used_.fetch_sub(bytes); });
+  if (bytes < 0 || before > bytes_max_ - bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        what, ": ", bytes, " bytes do not fit: ", before, " of ", bytes_max_, " are in use"));
+  }
+  return counted;
+}
+
 absl::StatusOr<std::shared_ptr<std::byte>> AllocatePinned(int64_t bytes) {
   if (bytes == 0) return std::shared_ptr<std::byte>();
   void* memory = nullptr;

@@ -21,6 +21,9 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
   // took memory meanwhile is named as the cause when the budget would have allowed it.
   absl::StatusOr<std::shared_ptr<std::byte>> Allocate(int64_t bytes, absl::string_view what);
 
+  // Counts bytes that somebody else allocates, until the last reference goes. ERRORS: as above.
+  absl::StatusOr<std::shared_ptr<void>> Reserve(int64_t bytes, absl::string_view what);
+
   int ordinal() const { return ordinal_; }
   int64_t bytes_used() const { return bytes_used_.load(); }
   int64_t bytes_max() const { return bytes_max_; }

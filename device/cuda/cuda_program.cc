@@ -142,13 +142,18 @@ absl::Status CudaProgram::EnqueueStep(const StepMeta& meta, Slot& slot) {
 
 absl::Status CudaProgram::LaunchDecode(const StepRun& run) {
   Graph& graph = graphs_[run.counts.tokens];
-  if (!graph.launched) {
-    graph.launched = true;
+  const bool first = !std::exchange(graph.launched, true);
+  // No capture while a communicator changes: this step does without, a later one captures.
+  if (first || (graph.executable == nullptr && !context_.capture_gate().TryBeginCapture())) {
     RETURN_IF_ERROR(launcher_->Launch(run));
     stats_.kernel_launches += static_cast<uint64_t>(launcher_->launches());
     return absl::OkStatus();
   }
-  if (graph.executable == nullptr) RETURN_IF_ERROR(Capture(run, graph));
+  if (graph.executable == nullptr) {
+    const absl::Status captured = Capture(run, graph);
+    context_.capture_gate().EndCapture();
+    RETURN_IF_ERROR(captured);
+  }
   stats_.kernel_launches += static_cast<uint64_t>(graph.launches);
   ++stats_.graph_launches;
   return context_.Check(cudaGraphLaunch(graph.executable, context_.stream()), "launching a graph");

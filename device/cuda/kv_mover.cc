@@ -1,6 +1,7 @@
 #include "device/cuda/kv_mover.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -11,6 +12,19 @@ namespace baton {
 namespace {
 
 using kernels::KvCopyRange;
+
+constexpr size_t kKernelAlignment = 16;
+
+// Whether the gather and scatter kernels may work on this memory in place.
+bool InDeviceMemory(const std::byte* memory) {
+  if (reinterpret_cast<uintptr_t>(memory) % kKernelAlignment != 0) return false;
+  cudaPointerAttributes attributes;
+  if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+    cudaGetLastError();  // Remembered until it is read.
+    return false;
+  }
+  return attributes.type == cudaMemoryTypeDevice;
+}
 
 }  // namespace
 
@@ -33,11 +47,12 @@ KvMover::~KvMover() {
 }
 
 absl::Status KvMover::Plan(absl::Span<const absl::Span<const std::byte>> ranges,
-                           size_t staging_bytes) {
+                           absl::Span<const std::byte> staging) {
   RETURN_IF_ERROR(context_.failure());
   RETURN_IF_ERROR(context_.Enter());
-  const auto bytes = static_cast<int64_t>(staging_bytes);
-  if (bytes > staging_bytes_) {
+  const auto bytes = static_cast<int64_t>(staging.size());
+  const bool in_place = InDeviceMemory(staging.data());
+  if (!in_place && bytes > staging_bytes_) {
     staging_.reset();
     ASSIGN_OR_RETURN(staging_, context_.memory().Allocate(bytes, "KV staging"));
     staging_bytes_ = bytes;
@@ -69,7 +84,7 @@ absl::Status KvMover::Plan(absl::Span<const absl::Span<const std::byte>> ranges,
         absl::StrCat("ranges of ", total_bytes, " bytes for a staging slot of ", bytes));
   }
   params_ = {.pool = const_cast<std::byte*>(base),
-             .staging = staging_.get(),
+             .staging = in_place ? const_cast<std::byte*>(staging.data()) : staging_.get(),
              .ranges = reinterpret_cast<const KvCopyRange*>(device_ranges_.get()),
              .num_ranges = static_cast<int32_t>(num_ranges),
              .total_bytes = total_bytes,
@@ -92,12 +107,14 @@ absl::StatusOr<uint64_t> KvMover::Gather(absl::Span<const absl::Span<const std::
                                          absl::Span<std::byte> staging) {
   if (ranges.empty()) return absl::InvalidArgumentError("no ranges of KV to gather");
   MutexLock lock(mutex_);
-  RETURN_IF_ERROR(Plan(ranges, staging.size()));
+  RETURN_IF_ERROR(Plan(ranges, staging));
   RETURN_IF_ERROR(context_.Check(kernels::KvGatherCuda(params_, stream_), "gathering KV"));
-  RETURN_IF_ERROR(context_.Check(
-      cudaMemcpyAsync(staging.data(), staging_.get(), static_cast<size_t>(params_.total_bytes),
-                      cudaMemcpyDeviceToHost, stream_),
-      "copying KV"));
+  if (params_.staging != staging.data()) {
+    RETURN_IF_ERROR(context_.Check(
+        cudaMemcpyAsync(staging.data(), params_.staging, static_cast<size_t>(params_.total_bytes),
+                        cudaMemcpyDefault, stream_),
+        "copying KV"));
+  }
   return ReadChecksum();
 }
 
@@ -106,13 +123,26 @@ absl::StatusOr<uint64_t> KvMover::Scatter(absl::Span<const std::byte> staging,
   if (ranges.empty()) return absl::InvalidArgumentError("no ranges of KV to scatter to");
   std::vector<absl::Span<const std::byte>> sources(ranges.begin(), ranges.end());
   MutexLock lock(mutex_);
-  RETURN_IF_ERROR(Plan(sources, staging.size()));
-  RETURN_IF_ERROR(context_.Check(
-      cudaMemcpyAsync(staging_.get(), staging.data(), static_cast<size_t>(params_.total_bytes),
-                      cudaMemcpyHostToDevice, stream_),
-      "copying KV"));
+  RETURN_IF_ERROR(Plan(sources, staging));
+  if (params_.staging != staging.data()) {
+    RETURN_IF_ERROR(context_.Check(
+        cudaMemcpyAsync(params_.staging, staging.data(), static_cast<size_t>(params_.total_bytes),
+                        cudaMemcpyDefault, stream_),
+        "copying KV"));
+  }
   RETURN_IF_ERROR(context_.Check(kernels::KvScatterCuda(params_, stream_), "scattering KV"));
   return ReadChecksum();
+}
+
+absl::Status KvMover::Copy(absl::Span<const std::byte> from, std::byte* to) {
+  if (from.empty()) return absl::OkStatus();
+  MutexLock lock(mutex_);
+  RETURN_IF_ERROR(context_.failure());
+  RETURN_IF_ERROR(context_.Enter());
+  RETURN_IF_ERROR(
+      context_.Check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyDefault, stream_),
+                     "copying KV staging"));
+  return context_.Check(cudaStreamSynchronize(stream_), "copying KV staging");
 }
 
 }  // namespace baton

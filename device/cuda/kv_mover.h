@@ -1,5 +1,6 @@
-// Ranges of KV pools to host memory and back, through a staging buffer on the GPU: one gather (or
-// scatter) kernel with the checksum, one copy. In a stream of its own, beside the steps.
+// Ranges of KV pools to staging and back: one gather (or scatter) kernel with the checksum. If the
+// staging is memory of the host, through a buffer on the GPU and with one copy. In a stream of its
+// own, beside the steps.
 //
 // Thread-safe; one move at a time.
 #ifndef BATON_DEVICE_CUDA_KV_MOVER_H_
@@ -27,16 +28,18 @@ class KvMover {
   KvMover(Private, CudaContext& context) : context_(context) {}
   ~KvMover();
 
-  // Device::KvGather and KvScatter.
+  // Device::KvGather, KvScatter and CopyStaging.
   absl::StatusOr<uint64_t> Gather(absl::Span<const absl::Span<const std::byte>> ranges,
                                   absl::Span<std::byte> staging);
   absl::StatusOr<uint64_t> Scatter(absl::Span<const std::byte> staging,
                                    absl::Span<const absl::Span<std::byte>> ranges);
+  absl::Status Copy(absl::Span<const std::byte> from, std::byte* to);
 
  private:
-  // Fills the list of ranges (addresses counted from 0) and grows the buffers.
-  absl::Status Plan(absl::Span<const absl::Span<const std::byte>> ranges, size_t staging_bytes)
-      REQUIRES(mutex_);
+  // Fills the list of ranges (addresses counted from 0) and grows the buffers. params_.staging
+  // becomes `staging` if kernels may use it, else the buffer.
+  absl::Status Plan(absl::Span<const absl::Span<const std::byte>> ranges,
+                    absl::Span<const std::byte> staging) REQUIRES(mutex_);
   absl::StatusOr<uint64_t> ReadChecksum() REQUIRES(mutex_);
 
   CudaContext& context_;

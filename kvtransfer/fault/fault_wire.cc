@@ -13,6 +13,7 @@ class FaultWire : public Wire {
       : inner_(std::move(inner)), controller_(std::move(controller)) {}
 
   absl::string_view name() const override { return inner_->name(); }
+  StagingPlace staging_place() const override { return inner_->staging_place(); }
 
   absl::StatusOr<WireOffer> Offer(Duration limit, Accepted accepted) override {
     if (controller_->policy().refuse_offer) {

@@ -300,16 +300,33 @@ TEST_P(DeviceConformance, KvMovesToAnotherPoolByRanges) {
     from.emplace_back(source.kv().block(BlockId(block)));
     to.push_back(target.kv().block(BlockId(block + 1)));
   }
-  std::vector<std::byte> staging(3 * from[0].size());
+  auto moved_step = last_step;
+  moved_step[0].block_table = {5, 3, 10};
+  const size_t bytes = 3 * from[0].size();
+  for (const StagingPlace place : {StagingPlace::kHost, StagingPlace::kDevice}) {
+    const auto memory = device_->AllocateStaging(static_cast<int64_t>(bytes), place);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    // Bytes that are not there yet, in the staging and in the blocks.
+    const std::vector<std::byte> zeros(bytes);
+    ASSERT_TRUE(device_->CopyStaging(zeros, memory->get()).ok());
+    ASSERT_TRUE(device_->KvScatter({memory->get(), bytes}, to).ok());
+    EXPECT_NE(target.Run(moved_step).logits, expected);
+
+    const auto sent = device_->KvGather(from, absl::MakeSpan(memory->get(), bytes));
+    ASSERT_TRUE(sent.ok()) << sent.status();
+    std::vector<std::byte> copy(bytes);
+    ASSERT_TRUE(device_->CopyStaging({memory->get(), bytes}, copy.data()).ok());
+    EXPECT_EQ(*sent, kernels::KvChecksum(copy));
+    const auto received = device_->KvScatter({memory->get(), bytes}, to);
+    ASSERT_TRUE(received.ok()) << received.status();
+    EXPECT_EQ(*received, *sent);
+    EXPECT_EQ(target.Run(moved_step).logits, expected);
+  }
+  // Ordinary memory does too.
+  std::vector<std::byte> staging(bytes);
   const auto sent = device_->KvGather(from, absl::MakeSpan(staging));
   ASSERT_TRUE(sent.ok());
   EXPECT_EQ(*sent, kernels::KvChecksum(staging));
-  const auto received = device_->KvScatter(staging, to);
-  ASSERT_TRUE(received.ok());
-  EXPECT_EQ(*received, *sent);
-  auto moved_step = last_step;
-  moved_step[0].block_table = {5, 3, 10};
-  EXPECT_EQ(target.Run(moved_step).logits, expected);
 }
 
 TEST_P(DeviceConformance, PrepareRefusesSegmentsThatDoNotFit) {

@@ -83,5 +83,24 @@ TEST(CudaDeviceTest, GraphsGiveWhatSingleLaunchesGive) {
   EXPECT_EQ(stats.graph_launches, 5u);
 }
 
+TEST(CudaDeviceTest, NoGraphIsCapturedWhileACommunicatorChanges) {
+  SKIP_WITHOUT_CUDA_DEVICE();
+  auto device = MakeCudaDevice();
+  CompiledTestModel c(*device, 16);
+  const auto prompt = RandomTokens(20, 4);
+  c.Logits(prompt, 20, {0, 1, 2});
+  const std::vector<TestSequence> step = {
+      {.start_position = 20, .token_source = {5}, .block_table = {0, 1, 2}, .sample_rows = {0}}};
+  const auto first = c.Run(step).logits;
+  ASSERT_NE(device->capture_gate(), nullptr);
+  ASSERT_TRUE(device->capture_gate()->BeginCommunicatorChange(std::chrono::seconds(1)));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(c.Run(step).logits, first) << i;
+  EXPECT_EQ(c.program().stats().graphs, 0u);
+  device->capture_gate()->EndCommunicatorChange();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(c.Run(step).logits, first) << i;
+  EXPECT_EQ(c.program().stats().graphs, 1u);
+  EXPECT_EQ(c.program().stats().graph_launches, 3u);
+}
+
 }  // namespace
 }  // namespace baton
