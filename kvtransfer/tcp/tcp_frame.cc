@@ -29,27 +29,30 @@ T Load(const std::byte* from) {
   return value;
 }
 
-void StorePrefix(absl::string_view magic, std::byte* to) {
+void StorePrefix(absl::string_view magic, bool upgrade, std::byte* to) {
   std::memcpy(to, magic.data(), 4);
   Store<uint16_t>(kTcpWireVersion, to + 4);
-  Store<uint16_t>(0, to + 6);
+  Store<uint16_t>(upgrade ? 1 : 0, to + 6);
 }
 
 }  // namespace
 
-TcpHello EncodeTcpHello(absl::string_view token) {
+TcpHello EncodeTcpHello(absl::string_view token, bool upgrade) {
   CHECK_EQ(token.size(), kWireTokenBytes);
   TcpHello hello;
-  StorePrefix(kHelloMagic, hello.data());
+  StorePrefix(kHelloMagic, upgrade, hello.data());
   std::memcpy(hello.data() + kTcpHelloPrefixBytes, token.data(), kWireTokenBytes);
   return hello;
 }
 
 bool PlausibleTcpHello(absl::Span<const std::byte> prefix) {
-  std::array<std::byte, kTcpHelloPrefixBytes> expected;
-  StorePrefix(kHelloMagic, expected.data());
-  const size_t size = std::min(prefix.size(), expected.size());
-  return std::equal(prefix.begin(), prefix.begin() + size, expected.begin());
+  const auto fits = [&](bool upgrade) {
+    std::array<std::byte, kTcpHelloPrefixBytes> expected;
+    StorePrefix(kHelloMagic, upgrade, expected.data());
+    const size_t size = std::min(prefix.size(), expected.size());
+    return std::equal(prefix.begin(), prefix.begin() + size, expected.begin());
+  };
+  return fits(false) || fits(true);
 }
 
 absl::string_view TokenOfTcpHello(const TcpHello& hello) {
@@ -57,17 +60,21 @@ absl::string_view TokenOfTcpHello(const TcpHello& hello) {
                            kWireTokenBytes);
 }
 
-TcpWelcome EncodeTcpWelcome() {
+bool TcpHelloAsksForUpgrade(const TcpHello& hello) { return Load<uint16_t>(hello.data() + 6) == 1; }
+
+TcpWelcome EncodeTcpWelcome(bool upgrade) {
   TcpWelcome welcome;
-  StorePrefix(kWelcomeMagic, welcome.data());
+  StorePrefix(kWelcomeMagic, upgrade, welcome.data());
   return welcome;
 }
 
-bool IsTcpWelcome(const TcpWelcome& welcome) { return welcome == EncodeTcpWelcome(); }
+bool IsTcpWelcome(const TcpWelcome& welcome, bool upgrade) {
+  return welcome == EncodeTcpWelcome(upgrade);
+}
 
 TcpFrameHeaderBytes EncodeTcpFrameHeader(const TcpFrameHeader& header) {
   TcpFrameHeaderBytes bytes;
-  StorePrefix(kFrameMagic, bytes.data());
+  StorePrefix(kFrameMagic, false, bytes.data());
   Store<uint64_t>(header.sequence_number, bytes.data() + 8);
   Store<uint32_t>(header.length, bytes.data() + 16);
   Store<uint32_t>(0, bytes.data() + 20);
@@ -77,7 +84,7 @@ TcpFrameHeaderBytes EncodeTcpFrameHeader(const TcpFrameHeader& header) {
 
 absl::StatusOr<TcpFrameHeader> DecodeTcpFrameHeader(const TcpFrameHeaderBytes& bytes) {
   std::array<std::byte, 8> prefix;
-  StorePrefix(kFrameMagic, prefix.data());
+  StorePrefix(kFrameMagic, false, prefix.data());
   if (!std::equal(prefix.begin(), prefix.end(), bytes.begin()) ||
       Load<uint32_t>(bytes.data() + 20) != 0) {
     return absl::DataLossError("tcp wire: not a frame of version 1 (magic, version, reserved)");

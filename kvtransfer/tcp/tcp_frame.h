@@ -1,9 +1,11 @@
 // Bytes of the TCP wire. All integers are little-endian.
 //
-//   hello    P -> D, first      magic "BKVH" | version u16 | 0 u16 | token, 32 bytes
-//   welcome  D -> P, answer     magic "BKVW" | version u16 | 0 u16
+//   hello    P -> D, first      magic "BKVH" | version u16 | upgrade u16 | token, 32 bytes
+//   welcome  D -> P, answer     magic "BKVW" | version u16 | upgrade u16
 //   frame    P -> D, many       magic "BKVF" | version u16 | 0 u16 | sequence number u64 |
 //                               length u32 | 0 u32 | XXH3-64 of the payload u64 | payload
+//
+// upgrade: 1 in a hello asks to go on as another kind of wire (tcp_wire.h), 1 in a welcome agrees.
 //
 // D answers a hello that is wrong in any way by closing. A frame's header is judged against the
 // posted receive before a byte of the payload is read; nothing is ever allocated for a frame. Pure
@@ -40,15 +42,16 @@ struct TcpFrameHeader {
 };
 
 // REQUIRES: token.size() == kWireTokenBytes.
-TcpHello EncodeTcpHello(absl::string_view token);
+TcpHello EncodeTcpHello(absl::string_view token, bool upgrade = false);
 // Judges the first `prefix.size()` bytes of a hello (more than kTcpHelloPrefixBytes are ignored):
 // false as soon as they cannot be right.
 bool PlausibleTcpHello(absl::Span<const std::byte> prefix);
 // REQUIRES: a plausible hello.
 absl::string_view TokenOfTcpHello(const TcpHello& hello);
+bool TcpHelloAsksForUpgrade(const TcpHello& hello);
 
-TcpWelcome EncodeTcpWelcome();
-bool IsTcpWelcome(const TcpWelcome& welcome);
+TcpWelcome EncodeTcpWelcome(bool upgrade = false);
+bool IsTcpWelcome(const TcpWelcome& welcome, bool upgrade = false);
 
 TcpFrameHeaderBytes EncodeTcpFrameHeader(const TcpFrameHeader& header);
 // ERRORS: DataLoss: magic, version or a reserved field is wrong.

@@ -29,29 +29,19 @@ bool IsWildcard(const HostPort& address) {
 
 absl::StatusOr<std::unique_ptr<WireEnd>> ConnectToOffer(const WireOffer& offer, Duration limit) {
   const TimePoint deadline = SaturatingAdd(Clock::Real()->Now(), limit);
-  ASSIGN_OR_RETURN(HostPort peer, ParseHostPort(offer.address, /*allow_port_zero=*/false));
-  if (offer.token.size() != kWireTokenBytes) {
-    return absl::InvalidArgumentError("tcp wire: the offer's token is not one of this wire");
-  }
-  ASSIGN_OR_RETURN(UniqueFd socket, ConnectTcp(peer, deadline));
-  RETURN_IF_ERROR(WriteAll(socket.get(), EncodeTcpHello(offer.token), deadline));
-  TcpWelcome welcome;
-  RETURN_IF_ERROR(
-      Annotate(ReadAll(socket.get(), absl::MakeSpan(welcome), deadline), "waiting for welcome"));
-  if (!IsTcpWelcome(welcome)) {
-    return absl::UnavailableError(
-        absl::StrCat("tcp wire: ", offer.address, " is not a KV wire of version 1"));
-  }
-  return TcpEnd::Create(TcpEnd::Direction::kSend, std::move(socket));
+  ASSIGN_OR_RETURN(TcpConnection connection, ConnectTcpWire(offer, false, deadline));
+  return TcpEnd::Create(TcpEnd::Direction::kSend, std::move(connection.socket));
 }
 
 class TcpWireImpl : public TcpWire {
  public:
-  TcpWireImpl(UniqueFd listener, WakeEvent wake, std::string address, Duration handshake_limit)
+  TcpWireImpl(UniqueFd listener, WakeEvent wake, std::string address, Duration handshake_limit,
+              TcpUpgrade* upgrade)
       : listener_(std::move(listener)),
         wake_(std::move(wake)),
         address_(std::move(address)),
         handshake_limit_(handshake_limit),
+        upgrade_(upgrade),
         thread_([this] { Run(); }) {}
   ~TcpWireImpl() override { Shutdown(); }
 
@@ -206,24 +196,32 @@ class TcpWireImpl : public TcpWire {
     if (h->received < h->hello.size()) return false;
     Accepted accepted = TakeOffer(TokenOfTcpHello(h->hello));
     if (!accepted) return true;
-    accepted(Welcome(std::move(h->socket)));
+    const bool agreed = upgrade_ != nullptr && TcpHelloAsksForUpgrade(h->hello);
+    if (absl::Status s = Welcome(h->socket, agreed); !s.ok()) {
+      accepted(s);
+    } else if (upgrade_ != nullptr) {
+      upgrade_->Accept(std::move(h->socket), agreed, std::move(accepted));
+    } else {
+      accepted(TcpEnd::Create(TcpEnd::Direction::kReceive, std::move(h->socket)));
+    }
     return true;
   }
 
-  absl::StatusOr<std::unique_ptr<WireEnd>> Welcome(UniqueFd socket) {
-    const TcpWelcome welcome = EncodeTcpWelcome();
+  static absl::Status Welcome(const UniqueFd& socket, bool agreed) {
+    const TcpWelcome welcome = EncodeTcpWelcome(agreed);
     // The first bytes on a connection: they fit its buffer, so this does not block.
     if (send(socket.get(), welcome.data(), welcome.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
         static_cast<ssize_t>(welcome.size())) {
       return absl::UnavailableError("tcp wire: the peer left during the handshake");
     }
-    return TcpEnd::Create(TcpEnd::Direction::kReceive, std::move(socket));
+    return absl::OkStatus();
   }
 
   UniqueFd listener_;
   const WakeEvent wake_;
   const std::string address_;
   const Duration handshake_limit_;
+  TcpUpgrade* const upgrade_;
   std::list<Handshake> handshakes_;  // Used by thread_ only; oldest first.
   Mutex mutex_;
   bool stopping_ GUARDED_BY(mutex_) = false;
@@ -250,7 +248,27 @@ class TcpConnector final : public Wire {
 
 std::unique_ptr<Wire> MakeTcpConnector() { return std::make_unique<TcpConnector>(); }
 
-absl::StatusOr<std::unique_ptr<TcpWire>> MakeTcpWire(const TcpWireOptions& options) {
+absl::StatusOr<TcpConnection> ConnectTcpWire(const WireOffer& offer, bool ask_for_upgrade,
+                                             TimePoint deadline) {
+  ASSIGN_OR_RETURN(HostPort peer, ParseHostPort(offer.address, /*allow_port_zero=*/false));
+  if (offer.token.size() != kWireTokenBytes) {
+    return absl::InvalidArgumentError("tcp wire: the offer's token is not one of this wire");
+  }
+  ASSIGN_OR_RETURN(UniqueFd socket, ConnectTcp(peer, deadline));
+  RETURN_IF_ERROR(WriteAll(socket.get(), EncodeTcpHello(offer.token, ask_for_upgrade), deadline));
+  TcpWelcome welcome;
+  RETURN_IF_ERROR(
+      Annotate(ReadAll(socket.get(), absl::MakeSpan(welcome), deadline), "waiting for welcome"));
+  const bool upgraded = ask_for_upgrade && IsTcpWelcome(welcome, true);
+  if (!upgraded && !IsTcpWelcome(welcome)) {
+    return absl::UnavailableError(
+        absl::StrCat("tcp wire: ", offer.address, " is not a KV wire of version 1"));
+  }
+  return TcpConnection{std::move(socket), upgraded};
+}
+
+absl::StatusOr<std::unique_ptr<TcpWire>> MakeTcpWire(const TcpWireOptions& options,
+                                                     TcpUpgrade* upgrade) {
   ASSIGN_OR_RETURN(HostPort parsed, ParseHostPort(options.listen_address, true));
   ASSIGN_OR_RETURN(HostPort listen_address, ResolveForListening(parsed));
   ASSIGN_OR_RETURN(ListeningSocket listener, ListenTcp(listen_address));
@@ -266,8 +284,9 @@ absl::StatusOr<std::unique_ptr<TcpWire>> MakeTcpWire(const TcpWireOptions& optio
         ": a wildcard cannot be connected to, so an address to advertise must be given"));
   }
   ASSIGN_OR_RETURN(WakeEvent wake, WakeEvent::Create());
-  return std::unique_ptr<TcpWire>(std::make_unique<TcpWireImpl>(
-      std::move(listener.fd), std::move(wake), advertised.ToString(), options.handshake_limit));
+  return std::unique_ptr<TcpWire>(
+      std::make_unique<TcpWireImpl>(std::move(listener.fd), std::move(wake), advertised.ToString(),
+                                    options.handshake_limit, upgrade));
 }
 
 }  // namespace baton::kvtransfer

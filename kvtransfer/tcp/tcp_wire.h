@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
+#include "kvtransfer/tcp/tcp_socket.h"
 #include "kvtransfer/wire.h"
 
 namespace baton::kvtransfer {
@@ -31,6 +32,17 @@ struct TcpWireOptions {
   Duration handshake_limit = std::chrono::seconds(2);
 };
 
+// Another kind of wire that begins as a TCP connection (nccl/): what becomes of connections past
+// the handshake, in place of TCP ends.
+class TcpUpgrade {
+ public:
+  virtual ~TcpUpgrade() = default;
+  // D: takes over `socket` and calls `accepted` exactly once, on any thread. `agreed`: the peer has
+  // asked for the upgrade and was told yes; without, it sends the frames of a TCP end. Called on
+  // the listening thread: must not block.
+  virtual void Accept(UniqueFd socket, bool agreed, Wire::Accepted accepted) = 0;
+};
+
 class TcpWire : public Wire {
  public:
   // What peers connect to, numeric.
@@ -39,10 +51,20 @@ class TcpWire : public Wire {
 
 // ERRORS: InvalidArgument: an address is malformed or a wildcard is advertised; FailedPrecondition:
 // the address cannot be listened on (port taken, not this machine's).
-absl::StatusOr<std::unique_ptr<TcpWire>> MakeTcpWire(const TcpWireOptions& options);
+// `upgrade`: null, or must outlive the wire's Shutdown.
+absl::StatusOr<std::unique_ptr<TcpWire>> MakeTcpWire(const TcpWireOptions& options,
+                                                     TcpUpgrade* upgrade = nullptr);
 
 // P's side alone: connects to offers and listens nowhere; Offer is FailedPrecondition.
 std::unique_ptr<Wire> MakeTcpConnector();
+
+struct TcpConnection {
+  UniqueFd socket;
+  bool upgraded = false;  // Asked for and agreed.
+};
+// P's side of the handshake. ERRORS: of Wire::Connect.
+absl::StatusOr<TcpConnection> ConnectTcpWire(const WireOffer& offer, bool ask_for_upgrade,
+                                             TimePoint deadline);
 
 }  // namespace baton::kvtransfer
 
