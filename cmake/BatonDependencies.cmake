@@ -35,4 +35,6 @@ if(BATON_CUDA)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   endif()
   find_package(CUDAToolkit 13.0 REQUIRED)
+  # Its header lies beside those of CUDA. Only the NCCL plug-in links it.
+  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
 endif()

@@ -34,6 +34,13 @@ absl::StatusOr<KvLayouts> DecodeKvLayouts(const std::vector<std::string>& encode
   return layouts;
 }
 
+bool WiresFit(absl::string_view a, absl::string_view b) {
+  const auto flexible = [](absl::string_view name) {
+    return name == "auto" || name == "tcp" || name == "nccl";
+  };
+  return a == b || (a == "auto" && flexible(b)) || (b == "auto" && flexible(a));
+}
+
 absl::Status CheckSenderHello(const SenderHello& hello, uint64_t own_instance_id,
                               absl::string_view own_wire, const KvLayouts& own_layouts) {
   if (hello.protocol_version != kTransferProtocolVersion) {
@@ -46,7 +53,7 @@ absl::Status CheckSenderHello(const SenderHello& hello, uint64_t own_instance_id
         absl::StrCat("instance ", hello.receiver_instance_id, " is meant, but this is instance ",
                      own_instance_id, " (the decode worker was restarted)"));
   }
-  if (hello.wire != own_wire) {
+  if (!WiresFit(hello.wire, own_wire)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "wire '", hello.wire, "' of the prefill worker, '", own_wire, "' of the decode worker"));
   }

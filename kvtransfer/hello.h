@@ -25,6 +25,10 @@ std::vector<std::string> EncodeKvLayouts(const KvLayouts& layouts);
 // ERRORS: InvalidArgument: no '=', a name twice, more or longer entries than the limits.
 absl::StatusOr<KvLayouts> DecodeKvLayouts(const std::vector<std::string>& encoded);
 
+// Whether two ends of wires of these names can meet: equal names, or "auto" with "tcp" or "nccl",
+// which agree when they connect on what both can do.
+bool WiresFit(absl::string_view a, absl::string_view b);
+
 // D judges P. ERRORS: FailedPrecondition naming both sides' values: protocol version, instance id,
 // wire, the layout of a model that both have, or no model in common; InvalidArgument: malformed.
 absl::Status CheckSenderHello(const SenderHello& hello, uint64_t own_instance_id,

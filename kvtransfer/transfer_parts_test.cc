@@ -230,6 +230,19 @@ SenderHello HelloFor(KvLayouts layouts) {
   return hello;
 }
 
+TEST(Hello, AWireThatMayFallBackMeetsThoseItCanBecome) {
+  for (const char* name : {"auto", "tcp", "nccl"}) {
+    EXPECT_TRUE(WiresFit(name, name));
+    EXPECT_TRUE(WiresFit("auto", name));
+    EXPECT_TRUE(WiresFit(name, "auto"));
+  }
+  EXPECT_FALSE(WiresFit("tcp", "nccl"));
+  EXPECT_FALSE(WiresFit("nccl", "tcp"));
+  EXPECT_FALSE(WiresFit("auto", "local"));
+  EXPECT_FALSE(WiresFit("", "auto"));
+  EXPECT_TRUE(WiresFit("local", "local"));
+}
+
 TEST(Hello, NamesBothSidesValuesInEveryRefusal) {
   const KvLayouts own = {{"a", "dtype=f16"}, {"b", "L2"}};
   EXPECT_TRUE(CheckSenderHello(HelloFor({{"a", "dtype=f16"}, {"c", "L3"}}), 5, "tcp", own).ok());

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "kvtransfer/fault/fault_wire.h"
 #include "kvtransfer/local/local_wire.h"
+#include "kvtransfer/nccl/fake_communicator.h"
 #include "kvtransfer/tcp/tcp_wire.h"
 #include "kvtransfer/transfer_harness.h"
 
@@ -247,6 +248,18 @@ TEST(TransferProperty, HoldsOverTheTcpWire) {
     auto wire = MakeTcpWire({});
     CHECK(wire.ok()) << wire.status();
     return *std::move(wire);
+  });
+}
+
+TEST(TransferProperty, HoldsOverTheNcclWireWithFakeCommunicators) {
+  RunRounds([] {
+    auto nccl = std::make_shared<FakeNccl>();
+    nccl->Set({.make_time = std::chrono::milliseconds(2),
+               .launch_time = std::chrono::microseconds(20),
+               .operation_time = std::chrono::microseconds(50),
+               .abort_time = std::chrono::milliseconds(10),
+               .linger_time = std::chrono::milliseconds(5)});
+    return MakeFakeNcclWire(nccl, {.num_ctas = 2, .communicators_max = 64});
   });
 }
 

@@ -3,9 +3,14 @@
 #define BATON_KVTRANSFER_PROCESS_TEST_WORKER_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/base/check.h"
+#include "kvtransfer/nccl/gpu_wire_testing.h"
+#include "kvtransfer/tcp/tcp_wire.h"
 #include "kvtransfer/test_support.h"
 #include "kvtransfer/transfer.h"
 #include "kvtransfer/transfer_setup.h"
@@ -39,6 +44,18 @@ inline TransferSetup WorkerSetup(uint64_t instance_id, Wire* wire) {
   setup.wire = wire;
   setup.counters = std::make_shared<TransferCounters>();
   return setup;
+}
+
+// "tcp" or "nccl" (real; on GPU number `ordinal`).
+inline std::unique_ptr<Wire> MakeWorkerWire(const std::string& kind, int ordinal) {
+  if (kind == "nccl") {
+    auto wire = MakeHostStagedNcclWire(ordinal, /*listens=*/true);
+    CHECK(wire.ok()) << wire.status();
+    return *std::move(wire);
+  }
+  auto wire = MakeTcpWire({});
+  CHECK(wire.ok()) << wire.status();
+  return *std::move(wire);
 }
 
 // The KV of one transfer, from its id alone.

@@ -2,8 +2,10 @@
 // kills or stops. Prints one line, its control address or "ready", and works until it is killed or
 // its parent has gone.
 //
-//   kvtransfer_test_worker sender CONTROL_ADDRESS RECEIVER_INSTANCE FIRST_ID
-//   kvtransfer_test_worker receiver INSTANCE FIRST_ID
+//   kvtransfer_test_worker WIRE sender CONTROL_ADDRESS RECEIVER_INSTANCE FIRST_ID
+//   kvtransfer_test_worker WIRE receiver INSTANCE FIRST_ID
+//
+// WIRE: tcp or nccl (on the machine's second GPU; the parent has the first).
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -22,7 +24,6 @@
 #include "common/base/log.h"
 #include "kvtransfer/process/socket_link.h"
 #include "kvtransfer/process/test_worker.h"
-#include "kvtransfer/tcp/tcp_wire.h"
 #include "kvtransfer/transfer_receiver.h"
 #include "kvtransfer/transfer_sender.h"
 
@@ -101,16 +102,15 @@ void RunReceiver(Wire* wire, uint64_t instance, uint64_t first) {
 void Main(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   SetLogLevel(LogLevel::kError);
-  CHECK_GE(argc, 4);
-  auto wire = MakeTcpWire({});
-  CHECK(wire.ok()) << wire.status();
-  if (std::string(argv[1]) == "sender") {
-    CHECK_EQ(argc, 5);
-    RunSender(wire->get(), argv[2], std::strtoull(argv[3], nullptr, 10),
-              std::strtoull(argv[4], nullptr, 10));
+  CHECK_GE(argc, 5);
+  auto wire = MakeWorkerWire(argv[1], 1);
+  if (std::string(argv[2]) == "sender") {
+    CHECK_EQ(argc, 6);
+    RunSender(wire.get(), argv[3], std::strtoull(argv[4], nullptr, 10),
+              std::strtoull(argv[5], nullptr, 10));
   } else {
-    RunReceiver(wire->get(), std::strtoull(argv[2], nullptr, 10),
-                std::strtoull(argv[3], nullptr, 10));
+    RunReceiver(wire.get(), std::strtoull(argv[3], nullptr, 10),
+                std::strtoull(argv[4], nullptr, 10));
   }
 }
 

@@ -1,6 +1,7 @@
-// Two real processes over the TCP wire. The child is killed or stopped at random points while its
-// transfers run; the parent must notice within the heartbeat limit, end every transfer quiet, get
-// all staging slots back, receive no late byte, and work with the next child at once.
+// Two real processes over the TCP wire and, on a machine with two GPUs, over the NCCL wire. The
+// child is killed or stopped at random points while its transfers run; the parent must notice
+// within the heartbeat limit, end every transfer quiet, get all staging slots back, receive no late
+// byte, and work with the next child at once.
 //
 // BATON_PROCESS_ROUNDS sets how often each is done.
 #include <fcntl.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -23,7 +25,7 @@
 #include "kvtransfer/process/message_codec.h"
 #include "kvtransfer/process/socket_link.h"
 #include "kvtransfer/process/test_worker.h"
-#include "kvtransfer/tcp/tcp_wire.h"
+#include "kvtransfer/tcp/tcp_socket.h"
 #include "kvtransfer/transfer_harness.h"
 
 extern char** environ;
@@ -34,6 +36,12 @@ namespace {
 // A kill is seen at once by the closed sockets, a stop after heartbeat_limit; a loaded machine may
 // take longer than that, a hang would take for ever.
 constexpr Duration kNoticeBound = std::chrono::seconds(10);
+
+// Beside this program, wherever both were put.
+std::string WorkerProgram() {
+  const auto here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  return (here / "kvtransfer_test_worker").string();
+}
 
 // A child that is killed with its owner.
 class Child {
@@ -46,7 +54,7 @@ class Child {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, in.get(), STDOUT_FILENO);
-    arguments.insert(arguments.begin(), BATON_KVTRANSFER_TEST_WORKER);
+    arguments.insert(arguments.begin(), WorkerProgram());
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -80,12 +88,6 @@ int Rounds(int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-std::unique_ptr<Wire> NewWire() {
-  auto wire = MakeTcpWire({});
-  CHECK(wire.ok()) << wire.status();
-  return *std::move(wire);
-}
-
 // D's engine, which confirms at once, so that the child's leases end.
 class ConfirmingObserver : public RecordingObserver {
  public:
@@ -99,12 +101,28 @@ class ConfirmingObserver : public RecordingObserver {
   TransferReceiver* receiver_ = nullptr;
 };
 
-class ProcessTest : public ::testing::Test {
+// The parameter: which wire.
+class ProcessTest : public ::testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override { SetLogLevel(LogLevel::kError); }
-  void TearDown() override { SetLogLevel(LogLevel::kInfo); }
+  void SetUp() override {
+    if (GetParam() == "nccl") {
+      const std::string why_not = WhyNotTwoGpus();
+      if (!why_not.empty()) GTEST_SKIP() << why_not;
+    }
+    SetLogLevel(LogLevel::kError);
+    wire_ = MakeWorkerWire(GetParam(), 0);
+    Start();
+  }
+  void TearDown() override {
+    if (wire_ == nullptr) return;
+    Stop();
+    wire_->Shutdown();
+    SetLogLevel(LogLevel::kInfo);
+  }
+  virtual void Start() = 0;
+  virtual void Stop() = 0;
 
-  std::unique_ptr<Wire> wire_ = NewWire();
+  std::unique_ptr<Wire> wire_;
   ConfirmingObserver observer_;
   std::mt19937_64 rng_{17};
 };
@@ -115,7 +133,7 @@ class SenderDiesTest : public ProcessTest {
   static constexpr uint64_t kInstance = 99;
   static constexpr uint64_t kTransfers = 24;
 
-  SenderDiesTest() {
+  void Start() override {
     setup_ = WorkerSetup(kInstance, wire_.get());
     receiver_ = MakeTransferReceiver(setup_);
     observer_.set_receiver(receiver_.get());
@@ -124,11 +142,10 @@ class SenderDiesTest : public ProcessTest {
     CHECK(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
   }
-  ~SenderDiesTest() override {
+  void Stop() override {
     listener_.reset();
     receiver_->Shutdown();
     receiver_.reset();
-    wire_->Shutdown();
   }
 
   // One round: the child gets `signal` when some chunks have arrived.
@@ -141,7 +158,8 @@ class SenderDiesTest : public ProcessTest {
                                kNever, &observer_)
                       .ok());
     }
-    Child child({"sender", listener_->address(), absl::StrCat(kInstance), absl::StrCat(first)});
+    Child child(
+        {GetParam(), "sender", listener_->address(), absl::StrCat(kInstance), absl::StrCat(first)});
     ASSERT_EQ(child.ReadLine(), "ready");
     const uint64_t chunks = setup_.counters->chunks + 1 + rng_() % 400;
     ASSERT_TRUE(Eventually([&] { return setup_.counters->chunks >= chunks; }));
@@ -172,7 +190,7 @@ class SenderDiesTest : public ProcessTest {
   std::unique_ptr<SocketListener> listener_;
 };
 
-TEST_F(SenderDiesTest, KilledSendersLeaveNothingBehind) {
+TEST_P(SenderDiesTest, KilledSendersLeaveNothingBehind) {
   for (int round = 0; round < Rounds(25); ++round) {
     SCOPED_TRACE(round);
     Round(static_cast<uint64_t>(round) * 1000, SIGKILL);
@@ -180,7 +198,7 @@ TEST_F(SenderDiesTest, KilledSendersLeaveNothingBehind) {
   }
 }
 
-TEST_F(SenderDiesTest, StoppedSendersAreNoticedAndWriteNothingLater) {
+TEST_P(SenderDiesTest, StoppedSendersAreNoticedAndWriteNothingLater) {
   for (int round = 0; round < Rounds(10); ++round) {
     SCOPED_TRACE(round);
     Round(static_cast<uint64_t>(round) * 1000, SIGSTOP);
@@ -191,18 +209,17 @@ TEST_F(SenderDiesTest, StoppedSendersAreNoticedAndWriteNothingLater) {
 // The parent is P; the child, D, receives.
 class ReceiverDiesTest : public ProcessTest {
  protected:
-  ReceiverDiesTest() {
+  void Start() override {
     setup_ = WorkerSetup(7, wire_.get());
     sender_ = MakeTransferSender(setup_, &dialer_);
   }
-  ~ReceiverDiesTest() override {
+  void Stop() override {
     sender_->Shutdown();
     sender_.reset();
-    wire_->Shutdown();
   }
 
   void Round(uint64_t first, int signal) {
-    Child child({"receiver", absl::StrCat(first + 1), absl::StrCat(first)});
+    Child child({GetParam(), "receiver", absl::StrCat(first + 1), absl::StrCat(first)});
     const PeerAddress peer{child.ReadLine(), first + 1};
     std::vector<std::unique_ptr<WorkerBlocks>> blocks;
     const uint64_t chunks = setup_.counters->chunks + 1 + rng_() % 400;
@@ -237,7 +254,7 @@ class ReceiverDiesTest : public ProcessTest {
   std::unique_ptr<TransferSender> sender_;
 };
 
-TEST_F(ReceiverDiesTest, KilledReceiversLeaveNothingBehind) {
+TEST_P(ReceiverDiesTest, KilledReceiversLeaveNothingBehind) {
   for (int round = 0; round < Rounds(10); ++round) {
     SCOPED_TRACE(round);
     Round(static_cast<uint64_t>(round) * 1000, SIGKILL);
@@ -245,13 +262,18 @@ TEST_F(ReceiverDiesTest, KilledReceiversLeaveNothingBehind) {
   }
 }
 
-TEST_F(ReceiverDiesTest, StoppedReceiversAreNoticed) {
+TEST_P(ReceiverDiesTest, StoppedReceiversAreNoticed) {
   for (int round = 0; round < Rounds(10); ++round) {
     SCOPED_TRACE(round);
     Round(static_cast<uint64_t>(round) * 1000, SIGSTOP);
     if (HasFailure()) return;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Wires, SenderDiesTest, ::testing::Values("tcp", "nccl"),
+                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Wires, ReceiverDiesTest, ::testing::Values("tcp", "nccl"),
+                         [](const auto& info) { return info.param; });
 
 TEST(MessageCodec, MessagesSurviveAndMutilatedOnesAreRefusedOrDiffer) {
   const std::vector<ControlMessage> messages = {
