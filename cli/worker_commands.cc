@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/daemon.h"
 #include "cli/exit_codes.h"
+#include "cli/kv_wire.h"
 #include "cli/worker_flags.h"
 #include "common/base/host_port.h"
 #include "common/base/log.h"
@@ -13,7 +14,6 @@
 #include "common/rpc/ready_line.h"
 #include "common/rpc/server.h"
 #include "decode_worker/decode_worker.h"
-#include "kvtransfer/tcp/tcp_wire.h"
 #include "prefill_worker/prefill_worker.h"
 #include "worker/model_host.h"
 #include "worker/transfer_link.h"
@@ -24,7 +24,7 @@ namespace {
 struct WorkerCommandFlags {
   DaemonFlags daemon;
   WorkerFlags worker;
-  std::string kv_listen = "127.0.0.1:0";
+  KvWireFlags kv;
   std::string advertise;
 };
 
@@ -36,17 +36,6 @@ std::string Advertised(const WorkerCommandFlags& flags, const HostPort& listenin
   HostPort out = listening;
   if (!flags.advertise.empty()) out.host = flags.advertise;
   return out.ToString();
-}
-
-absl::StatusOr<std::unique_ptr<kvtransfer::TcpWire>> MakeKvWire(const WorkerCommandFlags& flags) {
-  kvtransfer::TcpWireOptions options;
-  options.listen_address = flags.kv_listen;
-  if (!flags.advertise.empty()) {
-    options.advertise_address = HostPort{flags.advertise, 0}.ToString();
-  }
-  absl::StatusOr<std::unique_ptr<kvtransfer::TcpWire>> wire = kvtransfer::MakeTcpWire(options);
-  if (!wire.ok()) return Annotate(wire.status(), "--kv-listen");
-  return wire;
 }
 
 // From a loaded worker to its exit: serve until a signal, drain, stop.
@@ -86,16 +75,18 @@ absl::Status RunPrefillWorker(const WorkerCommandFlags& flags) {
   options.on_broken = [&stop](const absl::Status& status) { stop.Fail(status); };
   ASSIGN_OR_RETURN(auto metrics, ProcessMetricsPage::Start(flags.daemon.metrics));
   ASSIGN_OR_RETURN(auto device, MakeWorkerDevice(flags.worker, options));
+  ASSIGN_OR_RETURN(const KvWire kv,
+                   MakeKvWire(flags.kv, flags.advertise, /*listens=*/false, *device));
   ASSIGN_OR_RETURN(auto host, worker::ModelHost::Load(options, *device));
-  const std::unique_ptr<kvtransfer::Wire> wire = kvtransfer::MakeTcpConnector();
   worker::GrpcControlDialer dialer;
   absl::Status status;
   {
-    prefill_worker::PrefillWorker worker(*host, options, wire.get(), &dialer, metrics->registry());
+    prefill_worker::PrefillWorker worker(*host, options, kv.wire.get(), &dialer,
+                                         metrics->registry());
     status = Serve(flags, "prefill", stop, worker.process(), {&worker.process().session_service()},
                    {"baton.worker.v1.WorkerService"}, {{"metrics", metrics->address()}});
   }
-  wire->Shutdown();
+  kv.wire->Shutdown();
   return status;
 }
 
@@ -106,17 +97,18 @@ absl::Status RunDecodeWorker(const WorkerCommandFlags& flags) {
   options.on_broken = [&stop](const absl::Status& status) { stop.Fail(status); };
   ASSIGN_OR_RETURN(auto metrics, ProcessMetricsPage::Start(flags.daemon.metrics));
   ASSIGN_OR_RETURN(auto device, MakeWorkerDevice(flags.worker, options));
+  ASSIGN_OR_RETURN(const KvWire kv,
+                   MakeKvWire(flags.kv, flags.advertise, /*listens=*/true, *device));
   ASSIGN_OR_RETURN(auto host, worker::ModelHost::Load(options, *device));
-  ASSIGN_OR_RETURN(auto wire, MakeKvWire(flags));
   absl::Status status;
   {
-    decode_worker::DecodeWorker worker(*host, options, wire.get(), metrics->registry());
+    decode_worker::DecodeWorker worker(*host, options, kv.wire.get(), metrics->registry());
     status = Serve(flags, "decode", stop, worker.process(),
                    {&worker.process().session_service(), worker.transfer_service()},
                    {"baton.worker.v1.WorkerService", "baton.worker.v1.TransferService"},
-                   {{"metrics", metrics->address()}, {"kv", wire->address()}});
+                   {{"metrics", metrics->address()}, {"kv", kv.address}});
   }
-  wire->Shutdown();
+  kv.wire->Shutdown();
   return status;
 }
 
@@ -126,8 +118,7 @@ void AddWorkerCommand(CLI::App& app, int* exit_code, const char* name, const cha
   auto flags = std::make_shared<WorkerCommandFlags>();
   CLI::App* command = app.add_subcommand(name, description);
   AddDaemonFlags(*command, flags->daemon, listen, metrics);
-  command->add_option("--kv-listen", flags->kv_listen,
-                      "Address where KV arrives, HOST:PORT; a prefill worker only connects");
+  AddKvWireFlags(*command, flags->kv);
   command->add_option("--advertise", flags->advertise,
                       "Host under which other machines reach this one; empty: the one listened on");
   AddWorkerFlags(*command, flags->worker);
