@@ -1,5 +1,5 @@
 // The whole step of models on a GPU, through the runner that engine loops use: decode at several
-// batch sizes, prefill, and time to ready. Part of gpu_bench. Floors: bytes of weights and KV over
+// batch sizes, prefill, and time to load. Part of gpu_bench. Floors: bytes of weights and KV over
 // the copy bandwidth of the same run; for products of many rows, FLOPs over the rate of a large
 // product (BATON_ANCHORS of gpu_anchors.py, otherwise what this hardware was measured at).
 #include <algorithm>
@@ -58,10 +58,10 @@ class Bed {
     auto model = LoadModel(path, options, device);
     CHECK(model.ok()) << model.status();
     model_ = *std::move(model);
-    ready_seconds_ = ToSeconds(Clock::Real()->Now() - start);
+    load_seconds_ = ToSeconds(Clock::Real()->Now() - start);
   }
 
-  double ready_seconds() const { return ready_seconds_; }
+  double load_seconds() const { return load_seconds_; }
   const LoadedModel& model() const { return model_; }
 
   // Sequence s owns blocks of its own for context and generation.
@@ -150,7 +150,7 @@ class Bed {
 
   const bool greedy_;
   LoadedModel model_;
-  double ready_seconds_ = 0;
+  double load_seconds_ = 0;
 };
 
 void ReportDecode(GpuBench& bench, Bed& bed, const std::string& name, int32_t batch) {
@@ -181,8 +181,8 @@ void BenchModel(GpuBench& bench, const std::string& shape, const std::string& la
   options.cache_directory = cache != nullptr ? cache : "";
   auto device = MakeCudaDevice(options);
   Bed bed(*device, "synthetic:" + shape, true);
-  bench.Report({.name = "ready_" + label + "_seconds",
-                .value = bed.ready_seconds(),
+  bench.Report({.name = "load_" + label + "_seconds",
+                .value = bed.load_seconds(),
                 .unit = "s",
                 .anchor = "none",
                 .anchor_value = 0,

@@ -4,6 +4,7 @@ load generator over the public API. Writes rows in the form of bench/results.
 
     bench/gpu_serving.py BUNDLE OUT.json       (BUNDLE: build/gpu-bundle, or build/cuda-release)
 """
+import atexit
 import datetime
 import json
 import os
@@ -45,6 +46,7 @@ def main():
          "--device", "cuda", "--max-sequences", "256", "--max-tokens-per-step", "4096", "--context",
          "8192", "--cache", os.environ.get("BATON_CACHE", "/tmp/baton"), f"m={MODEL}"],
         stdout=subprocess.PIPE, text=True)
+    atexit.register(server.kill)  # Whatever fails below, it must not keep the GPU's memory.
     ready = server.stdout.readline()
     endpoint = dict(f.split("=", 1) for f in ready.split() if "=" in f)["listen"]
     # Ready is what a client sees: the first token of the first request.

@@ -27,15 +27,15 @@ std::string DefaultCacheDirectory() {
   return "";
 }
 
-absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(const DeviceFlags& flags, int ordinal) {
-  ASSIGN_OR_RETURN(const DevicePlugin* plugin, LoadDevicePlugin(kCudaPlugin));
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(const DevicePlugin& plugin,
+                                                       const DeviceFlags& flags, int ordinal) {
   PluginDeviceOptions options;
   options.ordinal = ordinal;
   options.deterministic = flags.deterministic;
   options.cache_directory =
       flags.cache_directory.empty() ? DefaultCacheDirectory() : flags.cache_directory;
   options.log_level = CurrentLogLevel();
-  return plugin->create(options);
+  return plugin.create(options);
 }
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(int32_t threads) {
@@ -47,11 +47,13 @@ absl::StatusOr<std::unique_ptr<Device>> MakeAnyDevice(const DeviceFlags& flags, 
   const absl::StatusOr<const DevicePlugin*> plugin = LoadDevicePlugin(kCudaPlugin);
   if (plugin.ok()) {
     const absl::StatusOr<int> count = (*plugin)->count();
+    absl::Status status = count.status();
     if (count.ok() && *count > 0) {
-      absl::StatusOr<std::unique_ptr<Device>> device = MakeCudaDevice(flags, 0);
+      absl::StatusOr<std::unique_ptr<Device>> device = MakeCudaDevice(**plugin, flags, 0);
       if (device.ok()) return device;
-      LogWarning("the GPU is not used", {{"reason", device.status().message()}});
+      status = device.status();
     }
+    if (!status.ok()) LogWarning("no GPU is used", {{"reason", status.message()}});
   } else if (!absl::IsNotFound(plugin.status())) {
     LogWarning("the CUDA plug-in is not used", {{"reason", plugin.status().message()}});
   }
@@ -81,9 +83,14 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceFlags& flags, int
     return absl::InvalidArgumentError(absl::StrCat("--device: '", absl::CHexEscape(flags.device),
                                                    "' is none of auto, cpu, cuda, cuda:N"));
   }
-  absl::StatusOr<std::unique_ptr<Device>> device = MakeCudaDevice(flags, ordinal);
-  if (!device.ok()) return Annotate(device.status(), absl::StrCat("--device ", flags.device));
-  return device;
+  const absl::StatusOr<const DevicePlugin*> plugin = LoadDevicePlugin(kCudaPlugin);
+  absl::Status status = plugin.status();
+  if (plugin.ok()) {
+    absl::StatusOr<std::unique_ptr<Device>> device = MakeCudaDevice(**plugin, flags, ordinal);
+    if (device.ok()) return device;
+    status = device.status();
+  }
+  return Annotate(status, absl::StrCat("--device ", flags.device));
 }
 
 }  // namespace baton::cli

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "gtest/gtest.h"
+#include "router/null_metrics.h"
 #include "router/testing/router_fixture.h"
 
 namespace baton::router {
@@ -199,25 +200,13 @@ TEST_F(BadInput, TextCallsAreBounded) {
 }
 
 // Records which label values are used.
-class LabelRecorder final : public RouterMetrics {
+class LabelRecorder final : public NullMetrics {
  public:
   void RequestEnded(absl::string_view model, absl::string_view code, double) override {
     MutexLock lock(mutex_);
     labels_.insert(absl::StrCat(model, "/", code));
     ++ended_;
   }
-  void RequestFinished(absl::string_view, absl::string_view, int64_t) override {}
-  void RequestAdmitted(absl::string_view, int64_t) override {}
-  void RequestPlaced(absl::string_view, absl::string_view, double) override {}
-  void GeneratedTokens(absl::string_view, int64_t) override {}
-  void TimeToFirstToken(absl::string_view, double) override {}
-  void InterTokenLatencies(absl::string_view, absl::Span<const double>) override {}
-  void QueuedRequests(absl::string_view, int64_t) override {}
-  void RunningRequests(absl::string_view, int64_t) override {}
-  void WorkerUp(absl::string_view, absl::string_view, bool) override {}
-  void WorkerSessionFailed(absl::string_view, absl::string_view) override {}
-  void WorkerModelRefused(absl::string_view, absl::string_view) override {}
-  void PairFailed(absl::string_view, absl::string_view) override {}
 
   std::set<std::string> labels() {
     MutexLock lock(mutex_);

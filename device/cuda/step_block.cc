@@ -41,6 +41,13 @@ void Pad(std::byte* block, size_t offset, size_t begin, int64_t end, T value) {
   std::fill(array + begin, array + std::max<int64_t>(static_cast<int64_t>(begin), end), value);
 }
 
+// Of a sequence of the step, its tokens of this step included.
+int32_t KvLength(const StepMeta& meta, size_t sequence) {
+  const int32_t begin = meta.query_starts[sequence];
+  const int32_t end = meta.query_starts[sequence + 1];
+  return end > begin ? meta.positions[static_cast<size_t>(end) - 1] + 1 : 0;
+}
+
 }  // namespace
 
 StepOffsets PlanStepBlock(const StepCounts& counts) {
@@ -70,10 +77,8 @@ void SequenceLengths(const StepMeta& meta, std::vector<int32_t>* query_lengths,
   query_lengths->clear();
   kv_lengths->clear();
   for (size_t s = 0; s + 1 < meta.query_starts.size(); ++s) {
-    const int32_t begin = meta.query_starts[s];
-    const int32_t end = meta.query_starts[s + 1];
-    query_lengths->push_back(end - begin);
-    kv_lengths->push_back(end > begin ? meta.positions[static_cast<size_t>(end) - 1] + 1 : 0);
+    query_lengths->push_back(meta.query_starts[s + 1] - meta.query_starts[s]);
+    kv_lengths->push_back(KvLength(meta, s));
   }
 }
 
@@ -98,10 +103,7 @@ void WriteStepBlock(const StepMeta& meta, const StepCounts& counts, std::byte* b
     At<int32_t>(block, o.query_starts)[sequences + static_cast<size_t>(i)] =
         meta.query_starts.back() + i;
   }
-  std::vector<int32_t> query_lengths;
-  std::vector<int32_t> kv_lengths;
-  SequenceLengths(meta, &query_lengths, &kv_lengths);
-  Write(block, o.kv_lengths, kv_lengths);
+  for (size_t s = 0; s < sequences; ++s) At<int32_t>(block, o.kv_lengths)[s] = KvLength(meta, s);
   Pad<int32_t>(block, o.kv_lengths, sequences, counts.sequences, 0);
   Write(block, o.block_table_starts, meta.block_table_starts);
   Pad<int32_t>(block, o.block_table_starts, sequences + 1, counts.sequences + 1,

@@ -28,9 +28,20 @@ const CudaWeight& OnGpu(const WeightPtr& weight) { return static_cast<const Cuda
 
 bool IsGated(const LinearOp& op) { return op.epilogue == LinearEpilogue::kSwiglu; }
 
-bool SameShape(const cuda::MatmulShape& a, const cuda::MatmulShape& b) {
-  return a.n == b.n && a.k == b.k && a.type == b.type && a.y_is_f32 == b.y_is_f32 &&
-         a.bias == b.bias;
+kernels::PagedKv16 PagesOf(const KvPool& kv) {
+  const KvLayout& layout = kv.layout();
+  int32_t log2 = 0;
+  while ((1 << log2) < layout.block_tokens) ++log2;
+  return {.base = kv.base(),
+          .block_stride = layout.block_stride(),
+          .layer_offset = 0,
+          .head_stride = layout.head_stride(),
+          .value_offset = layout.value_offset(),
+          .block_tokens_log2 = log2,
+          .head_dim = layout.head_dim,
+          .num_kv_heads = layout.num_kv_heads,
+          .num_blocks = kv.num_blocks(),
+          .type = layout.dtype == DType::kF16 ? kernels::HalfType::kF16 : kernels::HalfType::kBF16};
 }
 
 absl::Status CheckWeightType(const WeightPtr& weight, DType type) {
@@ -69,8 +80,9 @@ StepLauncher::StepLauncher(Private, const OpList& list, const ProgramLimits& lim
       kv_(kv),
       attention_(attention),
       context_(context),
-      type_(kv.layout().dtype == DType::kF16 ? kernels::HalfType::kF16 : kernels::HalfType::kBF16) {
-}
+      kv_pages_(PagesOf(kv)),
+      type_(kv_pages_.type),
+      skinny_bytes_(kernels::SkinnyLinearWorkspaceBytes(kSkinnyRowsMax, context.num_sms())) {}
 
 absl::Status StepLauncher::Allocate(int32_t tokens_max) {
   const auto allocate = [&](std::shared_ptr<std::byte>& memory, int64_t bytes, bool zero) {
@@ -94,10 +106,7 @@ absl::Status StepLauncher::Allocate(int32_t tokens_max) {
   }
   RETURN_IF_ERROR(allocate(workspace_, plan_.bytes, false));
   RETURN_IF_ERROR(allocate(gated_, gated_rows * tokens_max * 2, false));
-  RETURN_IF_ERROR(allocate(
-      skinny_,
-      static_cast<int64_t>(kernels::SkinnyLinearWorkspaceBytes(kSkinnyRowsMax, context_.num_sms())),
-      false));
+  RETURN_IF_ERROR(allocate(skinny_, static_cast<int64_t>(skinny_bytes_), false));
   RETURN_IF_ERROR(
       allocate(skinny_counters_,
                static_cast<int64_t>(kernels::SkinnyLinearCounterBytes(context_.num_sms())), true));
@@ -135,19 +144,9 @@ int32_t StepLauncher::Rows(ValueId id) const {
 }
 
 kernels::PagedKv16 StepLauncher::KvLayer(int32_t layer) const {
-  const KvLayout& layout = kv_.layout();
-  int32_t log2 = 0;
-  while ((1 << log2) < layout.block_tokens) ++log2;
-  return {.base = kv_.base(),
-          .block_stride = layout.block_stride(),
-          .layer_offset = layout.layer_stride() * layer,
-          .head_stride = layout.head_stride(),
-          .value_offset = layout.value_offset(),
-          .block_tokens_log2 = log2,
-          .head_dim = layout.head_dim,
-          .num_kv_heads = layout.num_kv_heads,
-          .num_blocks = kv_.num_blocks(),
-          .type = type_};
+  kernels::PagedKv16 pages = kv_pages_;
+  pages.layer_offset = kv_.layout().layer_stride() * layer;
+  return pages;
 }
 
 LaunchOrder StepLauncher::NextOrder() {
@@ -227,8 +226,7 @@ absl::Status StepLauncher::RunSkinny(const LinearOp& op, int32_t row_begin, int3
                              .k = static_cast<int32_t>(weight.padded_cols()),
                              .num_sms = context_.num_sms(),
                              .workspace = skinny_.get(),
-                             .workspace_bytes = kernels::SkinnyLinearWorkspaceBytes(
-                                 kSkinnyRowsMax, context_.num_sms()),
+                             .workspace_bytes = skinny_bytes_,
                              .counters = reinterpret_cast<uint32_t*>(skinny_counters_.get())},
                             context_.stream(), NextOrder()),
       "product of few rows");
@@ -279,7 +277,7 @@ absl::Status StepLauncher::TuneProducts(int32_t tokens_max, Duration budget) {
     const auto* linear = std::get_if<LinearOp>(&op);
     if (linear == nullptr) continue;
     const bool known = std::any_of(products.begin(), products.end(), [&](const auto& product) {
-      return SameShape(MatmulShapeOf(*product.first), MatmulShapeOf(*linear));
+      return MatmulShapeOf(*product.first) == MatmulShapeOf(*linear);
     });
     const bool samples =
         list_.values[static_cast<size_t>(linear->in.value)].rows == ValueRows::kSamples;

@@ -90,7 +90,9 @@ class StepLauncher {
   const KvPool& kv_;
   const AttentionPlanner* const attention_;
   CudaContext& context_;
+  const kernels::PagedKv16 kv_pages_;  // Of layer 0.
   const kernels::HalfType type_;
+  const size_t skinny_bytes_;
   ValuePlan plan_;
   int64_t bytes_ = 0;
   std::shared_ptr<std::byte> workspace_;

@@ -29,8 +29,9 @@ WeightUploader::~WeightUploader() {
   }
 }
 
-absl::Status WeightUploader::EnsureLanes() {
-  while (static_cast<int>(lanes_.size()) < NumLanes()) {
+absl::Status WeightUploader::EnsureLanes(int64_t count) {
+  const auto wanted = static_cast<size_t>(std::min<int64_t>(count, NumLanes()));
+  while (lanes_.size() < wanted) {
     Lane lane;
     RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking),
                                "a stream for uploads"));
@@ -47,7 +48,7 @@ absl::Status WeightUploader::EnsureLanes() {
 absl::Status WeightUploader::Run(const std::function<absl::Status(cudaStream_t)>& work) {
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
-  RETURN_IF_ERROR(EnsureLanes());
+  RETURN_IF_ERROR(EnsureLanes(1));
   RETURN_IF_ERROR(work(lanes_[0].stream));
   return CudaStatus(cudaStreamSynchronize(lanes_[0].stream), "preparing weights");
 }
@@ -56,10 +57,11 @@ absl::Status WeightUploader::Upload(std::byte* device, int64_t num_rows, int64_t
                                     const FillFn& fill) {
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
-  RETURN_IF_ERROR(EnsureLanes());
   if (row_bytes > kChunkBytes) return absl::InvalidArgumentError("a row of weights is too long");
   const int64_t rows_per_chunk = kChunkBytes / row_bytes;
   const int64_t num_chunks = (num_rows + rows_per_chunk - 1) / rows_per_chunk;
+  // Page-locking memory takes longer than a small model does.
+  RETURN_IF_ERROR(EnsureLanes(std::max<int64_t>(num_chunks, 1)));
   std::atomic<int64_t> next_chunk{0};
   std::atomic<cudaError_t> failure{cudaSuccess};
   const auto work = [&](Lane& lane) {

@@ -39,7 +39,8 @@ class WeightUploader {
     std::shared_ptr<std::byte> buffers[2];
   };
 
-  absl::Status EnsureLanes() REQUIRES(mutex_);
+  // At least so many, or as many as there may be.
+  absl::Status EnsureLanes(int64_t count) REQUIRES(mutex_);
 
   const int ordinal_;
   Mutex mutex_;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/status/status.h"
+#include "kvtransfer/little_endian.h"
 
 namespace baton::kvtransfer {
 namespace {
@@ -13,33 +14,19 @@ constexpr absl::string_view kAnswerMagic = "BKNA";
 constexpr absl::string_view kOutcomeMagic = "BKNR";
 constexpr absl::string_view kFrameMagic = "BKNF";
 
-template <typename T>
-void Store(T value, std::byte* to) {
-  for (size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
-}
-
-template <typename T>
-T Load(const std::byte* from) {
-  T value = 0;
-  for (size_t i = 0; i < sizeof(T); ++i) {
-    value = static_cast<T>(value | static_cast<T>(std::to_integer<uint8_t>(from[i])) << (8 * i));
-  }
-  return value;
-}
-
 // The first 8 bytes of everything: magic, version, and a field that differs in meaning.
 void StorePrefix(absl::string_view magic, uint16_t field, std::byte* to) {
   std::memcpy(to, magic.data(), 4);
-  Store<uint16_t>(kPairFrameVersion, to + 4);
-  Store<uint16_t>(field, to + 6);
+  StoreLittleEndian<uint16_t>(kPairFrameVersion, to + 4);
+  StoreLittleEndian<uint16_t>(field, to + 6);
 }
 
 // The field.
 absl::StatusOr<uint16_t> LoadPrefix(absl::string_view magic, uint16_t field_max,
                                     const std::byte* from) {
-  const auto field = Load<uint16_t>(from + 6);
-  if (std::memcmp(from, magic.data(), 4) != 0 || Load<uint16_t>(from + 4) != kPairFrameVersion ||
-      field > field_max) {
+  const auto field = LoadLittleEndian<uint16_t>(from + 6);
+  if (std::memcmp(from, magic.data(), 4) != 0 ||
+      LoadLittleEndian<uint16_t>(from + 4) != kPairFrameVersion || field > field_max) {
     return absl::DataLossError("nccl wire: not a message of version 1");
   }
   return field;
@@ -66,8 +53,8 @@ absl::string_view PairVerdictText(PairVerdict verdict) {
 PairOpeningBytes EncodePairOpening(const PairOpening& opening) {
   PairOpeningBytes bytes{};
   StorePrefix(kOpeningMagic, 0, bytes.data());
-  Store<uint32_t>(opening.num_ctas, bytes.data() + 8);
-  Store<uint32_t>(opening.library_version, bytes.data() + 12);
+  StoreLittleEndian<uint32_t>(opening.num_ctas, bytes.data() + 8);
+  StoreLittleEndian<uint32_t>(opening.library_version, bytes.data() + 12);
   std::copy(opening.device_uuid.begin(), opening.device_uuid.end(), bytes.begin() + 16);
   return bytes;
 }
@@ -75,7 +62,7 @@ PairOpeningBytes EncodePairOpening(const PairOpening& opening) {
 PairAnswerBytes EncodePairAnswer(const PairAnswer& answer) {
   PairAnswerBytes bytes{};
   StorePrefix(kAnswerMagic, static_cast<uint16_t>(answer.verdict), bytes.data());
-  Store<uint32_t>(answer.num_ctas, bytes.data() + 8);
+  StoreLittleEndian<uint32_t>(answer.num_ctas, bytes.data() + 8);
   std::copy(answer.id.begin(), answer.id.end(), bytes.begin() + 16);
   return bytes;
 }
@@ -89,15 +76,15 @@ PairOutcomeBytes EncodePairOutcome(bool made) {
 PairFrameBytes EncodePairFrame(const PairFrame& frame) {
   PairFrameBytes bytes{};
   StorePrefix(kFrameMagic, static_cast<uint16_t>(frame.kind), bytes.data());
-  Store<uint64_t>(frame.sequence_number, bytes.data() + 8);
-  Store<uint64_t>(frame.length, bytes.data() + 16);
+  StoreLittleEndian<uint64_t>(frame.sequence_number, bytes.data() + 8);
+  StoreLittleEndian<uint64_t>(frame.length, bytes.data() + 16);
   return bytes;
 }
 
 absl::StatusOr<PairOpening> DecodePairOpening(const PairOpeningBytes& bytes) {
   if (auto field = LoadPrefix(kOpeningMagic, 0, bytes.data()); !field.ok()) return field.status();
-  PairOpening opening{.num_ctas = Load<uint32_t>(bytes.data() + 8),
-                      .library_version = Load<uint32_t>(bytes.data() + 12)};
+  PairOpening opening{.num_ctas = LoadLittleEndian<uint32_t>(bytes.data() + 8),
+                      .library_version = LoadLittleEndian<uint32_t>(bytes.data() + 12)};
   std::copy(bytes.begin() + 16, bytes.end(), opening.device_uuid.begin());
   return opening;
 }
@@ -106,7 +93,7 @@ absl::StatusOr<PairAnswer> DecodePairAnswer(const PairAnswerBytes& bytes) {
   const auto verdict = LoadPrefix(kAnswerMagic, kPairVerdictMax, bytes.data());
   if (!verdict.ok()) return verdict.status();
   PairAnswer answer{.verdict = static_cast<PairVerdict>(*verdict),
-                    .num_ctas = Load<uint32_t>(bytes.data() + 8)};
+                    .num_ctas = LoadLittleEndian<uint32_t>(bytes.data() + 8)};
   std::copy(bytes.begin() + 16, bytes.end(), answer.id.begin());
   return answer;
 }
@@ -122,8 +109,8 @@ absl::StatusOr<PairFrame> DecodePairFrame(const PairFrameBytes& bytes) {
   if (!kind.ok()) return kind.status();
   if (*kind == 0) return absl::DataLossError("nccl wire: a frame of no kind");
   return PairFrame{.kind = static_cast<PairFrame::Kind>(*kind),
-                   .sequence_number = Load<uint64_t>(bytes.data() + 8),
-                   .length = Load<uint64_t>(bytes.data() + 16)};
+                   .sequence_number = LoadLittleEndian<uint64_t>(bytes.data() + 8),
+                   .length = LoadLittleEndian<uint64_t>(bytes.data() + 16)};
 }
 
 }  // namespace baton::kvtransfer

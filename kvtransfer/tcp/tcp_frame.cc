@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "kvtransfer/little_endian.h"
 
 namespace baton::kvtransfer {
 namespace {
@@ -15,24 +16,10 @@ constexpr absl::string_view kHelloMagic = "BKVH";
 constexpr absl::string_view kWelcomeMagic = "BKVW";
 constexpr absl::string_view kFrameMagic = "BKVF";
 
-template <typename T>
-void Store(T value, std::byte* to) {
-  for (size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
-}
-
-template <typename T>
-T Load(const std::byte* from) {
-  T value = 0;
-  for (size_t i = 0; i < sizeof(T); ++i) {
-    value = static_cast<T>(value | static_cast<T>(std::to_integer<uint8_t>(from[i])) << (8 * i));
-  }
-  return value;
-}
-
 void StorePrefix(absl::string_view magic, bool upgrade, std::byte* to) {
   std::memcpy(to, magic.data(), 4);
-  Store<uint16_t>(kTcpWireVersion, to + 4);
-  Store<uint16_t>(upgrade ? 1 : 0, to + 6);
+  StoreLittleEndian<uint16_t>(kTcpWireVersion, to + 4);
+  StoreLittleEndian<uint16_t>(upgrade ? 1 : 0, to + 6);
 }
 
 }  // namespace
@@ -60,7 +47,9 @@ absl::string_view TokenOfTcpHello(const TcpHello& hello) {
                            kWireTokenBytes);
 }
 
-bool TcpHelloAsksForUpgrade(const TcpHello& hello) { return Load<uint16_t>(hello.data() + 6) == 1; }
+bool TcpHelloAsksForUpgrade(const TcpHello& hello) {
+  return LoadLittleEndian<uint16_t>(hello.data() + 6) == 1;
+}
 
 TcpWelcome EncodeTcpWelcome(bool upgrade) {
   TcpWelcome welcome;
@@ -75,10 +64,10 @@ bool IsTcpWelcome(const TcpWelcome& welcome, bool upgrade) {
 TcpFrameHeaderBytes EncodeTcpFrameHeader(const TcpFrameHeader& header) {
   TcpFrameHeaderBytes bytes;
   StorePrefix(kFrameMagic, false, bytes.data());
-  Store<uint64_t>(header.sequence_number, bytes.data() + 8);
-  Store<uint32_t>(header.length, bytes.data() + 16);
-  Store<uint32_t>(0, bytes.data() + 20);
-  Store<uint64_t>(header.checksum, bytes.data() + 24);
+  StoreLittleEndian<uint64_t>(header.sequence_number, bytes.data() + 8);
+  StoreLittleEndian<uint32_t>(header.length, bytes.data() + 16);
+  StoreLittleEndian<uint32_t>(0, bytes.data() + 20);
+  StoreLittleEndian<uint64_t>(header.checksum, bytes.data() + 24);
   return bytes;
 }
 
@@ -86,12 +75,12 @@ absl::StatusOr<TcpFrameHeader> DecodeTcpFrameHeader(const TcpFrameHeaderBytes& b
   std::array<std::byte, 8> prefix;
   StorePrefix(kFrameMagic, false, prefix.data());
   if (!std::equal(prefix.begin(), prefix.end(), bytes.begin()) ||
-      Load<uint32_t>(bytes.data() + 20) != 0) {
+      LoadLittleEndian<uint32_t>(bytes.data() + 20) != 0) {
     return absl::DataLossError("tcp wire: not a frame of version 1 (magic, version, reserved)");
   }
-  return TcpFrameHeader{.sequence_number = Load<uint64_t>(bytes.data() + 8),
-                        .length = Load<uint32_t>(bytes.data() + 16),
-                        .checksum = Load<uint64_t>(bytes.data() + 24)};
+  return TcpFrameHeader{.sequence_number = LoadLittleEndian<uint64_t>(bytes.data() + 8),
+                        .length = LoadLittleEndian<uint32_t>(bytes.data() + 16),
+                        .checksum = LoadLittleEndian<uint64_t>(bytes.data() + 24)};
 }
 
 uint64_t TcpPayloadChecksum(absl::Span<const std::byte> payload) {

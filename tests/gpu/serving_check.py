@@ -10,6 +10,7 @@ Exit status 0 when everything held. Each fault must be noticed within LIMIT_S, n
 give a wrong token, blocks must all be free afterwards, the GPU's memory must come back, and the
 restarted worker must serve again.
 """
+import atexit
 import concurrent.futures
 import json
 import random
@@ -35,6 +36,7 @@ class Daemon:
         with tempfile.TemporaryFile("w+") as log:
             self.process = subprocess.Popen([baton, *args], stdout=subprocess.PIPE, stderr=log,
                                             text=True)
+            atexit.register(self.process.kill)  # A check that fails must not leave it on the GPU.
             line = self.process.stdout.readline()
             if not line:
                 log.seek(0)

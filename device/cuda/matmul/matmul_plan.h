@@ -29,6 +29,8 @@ struct MatmulShape {
   kernels::HalfType type = kernels::HalfType::kBF16;
   bool y_is_f32 = false;
   bool bias = false;  // Of `type`, with y of `type` only.
+
+  friend bool operator==(const MatmulShape&, const MatmulShape&) = default;
 };
 
 struct MatmulParams {
