@@ -16,8 +16,7 @@ class App;
 namespace baton::cli {
 
 struct KvWireFlags {
-  // NCCL has been run against a fake only, not between two GPUs yet: it must be asked for.
-  std::string wire = "tcp";
+  std::string wire = "auto";
   std::string listen = "127.0.0.1:0";
   int nccl_ctas = 8;
   int nccl_pairs = 4;

@@ -221,6 +221,7 @@ class FakeCommunicators : public PairCommunicators {
     uuid_[0] = static_cast<std::byte>(gpu);
   }
   DeviceUuid device_uuid() const override { return uuid_; }
+  bool accepts_shared_device() const override { return nccl_->behaviour().accepts_shared_device; }
   uint32_t library_version() const override { return library_version_; }
   absl::StatusOr<PairId> MintId() override { return nccl_->MintId(); }
   absl::StatusOr<std::unique_ptr<PairCommunicator>> Make(PairRole role, const PairId& id,

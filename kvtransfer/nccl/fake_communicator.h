@@ -35,6 +35,7 @@ struct FakeNcclBehaviour {
   // After an abort has returned, the kernel writes into the receive buffer for so long.
   Duration linger_time{};
   bool gpu_lost = false;  // Quiet cannot be answered.
+  bool accepts_shared_device = false;
 };
 
 struct FakeNcclCounts {

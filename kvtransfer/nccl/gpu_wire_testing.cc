@@ -19,6 +19,11 @@ std::string InBin(const char* file) {
   return (program.parent_path().parent_path() / "bin" / file).string();
 }
 
+absl::StatusOr<int> CountGpus() {
+  ASSIGN_OR_RETURN(const NcclPlugin* plugin, NcclPluginForTests());
+  return plugin->count();
+}
+
 }  // namespace
 
 absl::StatusOr<const NcclPlugin*> NcclPluginForTests() {
@@ -27,12 +32,20 @@ absl::StatusOr<const NcclPlugin*> NcclPluginForTests() {
 }
 
 std::string WhyNotTwoGpus() {
-  const auto plugin = NcclPluginForTests();
-  const absl::StatusOr<int> count = plugin.ok() ? (*plugin)->count() : plugin.status();
+  const absl::StatusOr<int> count = CountGpus();
   if (count.ok() && *count >= 2) return "";
   return absl::StrCat("needs two GPUs: ", count.ok() ? absl::StrCat("there is ", *count)
                                                      : std::string(count.status().message()));
 }
+
+std::string WhyNoNcclPair() {
+  const std::string why_not = WhyNotTwoGpus();
+  if (why_not.empty() || CountGpus().value_or(0) == 0) return why_not;
+  const auto communicators = (*NcclPluginForTests())->create({});
+  return communicators.ok() && (*communicators)->accepts_shared_device() ? "" : why_not;
+}
+
+int NcclPeerOrdinal() { return CountGpus().value_or(0) >= 2 ? 1 : 0; }
 
 absl::StatusOr<std::unique_ptr<Wire>> MakeHostStagedNcclWire(int ordinal, bool listens) {
   auto device_plugin = LoadDevicePlugin("libbaton_cuda.so");

@@ -15,8 +15,13 @@ namespace baton::kvtransfer {
 
 // ERRORS: of LoadNcclPlugin.
 absl::StatusOr<const NcclPlugin*> NcclPluginForTests();
-// Empty when this machine has two GPUs that NCCL can use, else why tests are skipped.
+// Empty when this machine has two GPUs that NCCL can use, else why what needs them is skipped.
 std::string WhyNotTwoGpus();
+// Empty when two processes of this machine can use NCCL, else why tests are skipped: there are two
+// GPUs, or one that the library accepts twice (PairCommunicators::accepts_shared_device).
+std::string WhyNoNcclPair();
+// Of the GPU of the second process: 1, or 0 where both share one.
+int NcclPeerOrdinal();
 // Named "nccl": its pairs fail rather than fall back. `ordinal`: of the GPU of this process.
 absl::StatusOr<std::unique_ptr<Wire>> MakeHostStagedNcclWire(int ordinal, bool listens);
 

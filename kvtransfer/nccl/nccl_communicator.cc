@@ -35,6 +35,9 @@ constexpr size_t kProbeBytes = 4096;
 // Until an idle communicator has ended in good order; then it is aborted.
 constexpr Duration kFinalizeLimit = std::chrono::seconds(2);
 constexpr Duration kFinalizeNap = std::chrono::milliseconds(1);
+// The first that can put two ranks on one GPU, when it is asked to.
+constexpr int kSharedDeviceVersion = 23000;
+constexpr char kSharedDeviceVariable[] = "NCCL_MULTI_RANK_GPU_ENABLE";
 
 absl::Status NcclStatus(ncclResult_t result, absl::string_view what) {
   if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
@@ -250,6 +253,10 @@ class NcclCommunicators : public PairCommunicators {
       : ordinal_(ordinal), version_(version), uuid_(uuid) {}
 
   DeviceUuid device_uuid() const override { return uuid_; }
+  bool accepts_shared_device() const override {
+    const char* asked = std::getenv(kSharedDeviceVariable);
+    return version_ >= kSharedDeviceVersion && asked != nullptr && std::atoi(asked) == 1;
+  }
   uint32_t library_version() const override { return version_; }
   absl::StatusOr<PairId> MintId() override {
     ncclUniqueId unique_id;

@@ -91,6 +91,14 @@ TEST_F(PairOpeningTest, NeverUsesNcclBetweenTwoProcessesOnOneGpu) {
   EXPECT_EQ(nccl_->counts().made, 0);
 }
 
+TEST_F(PairOpeningTest, UsesNcclOnOneGpuWhereTheLibraryAcceptsThat) {
+  nccl_->Set({.accepts_shared_device = true});
+  Side p(nccl_, 1), d(nccl_, 1);
+  OpenBoth(p, d);
+  EXPECT_NE(p.communicator, nullptr) << p.status << p.why_tcp;
+  EXPECT_NE(d.communicator, nullptr) << d.status << d.why_tcp;
+}
+
 TEST_F(PairOpeningTest, TwoVersionsOfTheLibraryDoNotMeet) {
   Side p(nccl_, 1, 22809), d(nccl_, 2, 22807);
   OpenBoth(p, d);

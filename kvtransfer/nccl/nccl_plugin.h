@@ -15,7 +15,7 @@ namespace baton::kvtransfer {
 
 inline constexpr char kNcclPluginFile[] = "libbaton_nccl.so";
 inline constexpr char kNcclPluginEntry[] = "BatonNcclPlugin";
-inline constexpr uint32_t kNcclPluginMagic = 0x42544E32;  // "BTN2"
+inline constexpr uint32_t kNcclPluginMagic = 0x42544E33;  // "BTN3"
 
 struct NcclPluginOptions {
   int ordinal = 0;  // Of the GPU.

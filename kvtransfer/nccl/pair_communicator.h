@@ -56,6 +56,10 @@ class PairCommunicators {
   virtual ~PairCommunicators() = default;
   // The same number in two processes means the same GPU.
   virtual DeviceUuid device_uuid() const = 0;
+  // Whether the library makes communicators of two ranks on one GPU. It refuses, but for versions
+  // from 2.30 with NCCL_MULTI_RANK_GPU_ENABLE=1: slow (the two processes take turns on the GPU),
+  // and right for trying the real thing where there is one GPU.
+  virtual bool accepts_shared_device() const = 0;
   // Both ends must have the same.
   virtual uint32_t library_version() const = 0;
   // ERRORS: Unavailable.

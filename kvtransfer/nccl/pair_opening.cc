@@ -131,8 +131,11 @@ absl::StatusOr<OpenedPair> OpenAsSender(const PairOpeningSetup& setup, int fd, T
 
 PairVerdict Judge(const PairOpeningSetup& setup, const PairOpening& opening) {
   if (opening.num_ctas == 0) return PairVerdict::kNoRoom;
-  if (opening.device_uuid == setup.communicators->device_uuid()) return PairVerdict::kSameDevice;
-  if (opening.library_version != setup.communicators->library_version()) {
+  const PairCommunicators& ours = *setup.communicators;
+  if (opening.device_uuid == ours.device_uuid() && !ours.accepts_shared_device()) {
+    return PairVerdict::kSameDevice;
+  }
+  if (opening.library_version != ours.library_version()) {
     return PairVerdict::kLibraryVersions;
   }
   return PairVerdict::kNccl;

@@ -1,5 +1,7 @@
 #include "kvtransfer/nccl/staged_end.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -11,6 +13,9 @@ namespace baton::kvtransfer {
 namespace {
 
 constexpr Duration kNap = std::chrono::seconds(1);
+// Buffers have sizes of powers of two from here on, so that they fit what comes next and are seldom
+// freed: that waits for everything which runs on the GPU.
+constexpr size_t kBufferBytesMin = size_t{64} << 10;
 
 }  // namespace
 
@@ -71,6 +76,7 @@ absl::Status StagedEnd::Copy(absl::Span<const std::byte> from, std::byte* to) {
 
 absl::Status StagedEnd::TakeBuffer(size_t size, Buffer* buffer) {
   if (size == 0) return absl::OkStatus();
+  size = std::bit_ceil(std::max(size, kBufferBytesMin));
   {
     MutexLock lock(mutex_);
     for (Buffer& free : free_) {

@@ -103,7 +103,7 @@ void Main(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   SetLogLevel(LogLevel::kError);
   CHECK_GE(argc, 5);
-  auto wire = MakeWorkerWire(argv[1], 1);
+  auto wire = MakeWorkerWire(argv[1], NcclPeerOrdinal());
   if (std::string(argv[2]) == "sender") {
     CHECK_EQ(argc, 6);
     RunSender(wire.get(), argv[3], std::strtoull(argv[4], nullptr, 10),

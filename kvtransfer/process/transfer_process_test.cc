@@ -106,7 +106,7 @@ class ProcessTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (GetParam() == "nccl") {
-      const std::string why_not = WhyNotTwoGpus();
+      const std::string why_not = WhyNoNcclPair();
       if (!why_not.empty()) GTEST_SKIP() << why_not;
     }
     SetLogLevel(LogLevel::kError);
