@@ -31,7 +31,12 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(
   auto context = std::make_unique<CudaContext>(Private{});
   context->ordinal_ = options.ordinal;
   context->deterministic_ = options.deterministic;
-  RETURN_IF_ERROR(context->Enter());
+  const absl::Status entered = context->Enter();
+  if (absl::IsResourceExhausted(entered)) {
+    return Annotate(entered, absl::StrCat("GPU ", options.ordinal,
+                                          " has no memory left, other processes hold it"));
+  }
+  RETURN_IF_ERROR(entered);
   cudaDeviceProp properties;
   RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, options.ordinal), "properties"));
   context->name_ = properties.name;
@@ -53,7 +58,8 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(
         absl::StrCat("GPU ", options.ordinal, ": only ", free_bytes, " of ", total_bytes,
                      " bytes are free: another process has the rest"));
   }
-  context->memory_ = std::make_shared<CudaMemory>(options.ordinal, bytes_max);
+  context->memory_ = std::make_shared<CudaMemory>(options.ordinal, bytes_max,
+                                                  static_cast<int64_t>(total_bytes - free_bytes));
   context->uploader_ = std::make_unique<WeightUploader>(options.ordinal);
   ASSIGN_OR_RETURN(context->matmul_workspace_,
                    context->memory_->Allocate(kMatmulWorkspaceBytes, "matmul workspace"));

@@ -2,29 +2,45 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "device/cuda/cuda_error.h"
 
 namespace baton {
+namespace {
+
+// The driver and the contexts of idle processes always take some.
+constexpr int64_t kTakenWorthNaming = int64_t{2} << 30;
+
+}  // namespace
+
+absl::Status CudaMemory::DoNotFit(absl::string_view what, int64_t bytes, int64_t used) const {
+  std::string message = absl::StrCat(what, ": ", bytes, " bytes do not fit: ", used, " of ",
+                                     bytes_max_, " are in use");
+  if (bytes_taken_ > kTakenWorthNaming) {
+    absl::StrAppend(&message, ", and other processes had ", bytes_taken_,
+                    " bytes of the GPU when this one started");
+  }
+  return absl::ResourceExhaustedError(message);
+}
 
 absl::StatusOr<std::shared_ptr<std::byte>> CudaMemory::Allocate(int64_t bytes,
                                                                 absl::string_view what) {
   if (bytes == 0) return std::shared_ptr<std::byte>();
   const int64_t before = bytes_used_.fetch_add(bytes);
-  const auto refuse = [&](absl::string_view reason) {
+  if (bytes < 0 || before > bytes_max_ - bytes) {
     bytes_used_.fetch_sub(bytes);
-    return absl::ResourceExhaustedError(absl::StrCat(what, ": ", bytes,
-                                                     " bytes do not fit: ", before, " of ",
-                                                     bytes_max_, " are in use", reason));
-  };
-  if (bytes < 0 || before > bytes_max_ - bytes) return refuse("");
+    return DoNotFit(what, bytes, before);
+  }
   RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(bytes));
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // Not sticky, but remembered until it is read.
-    return refuse(", and something else has taken the GPU's memory");
+    bytes_used_.fetch_sub(bytes);
+    return Annotate(DoNotFit(what, bytes, before), "another process has taken the GPU's memory");
   }
   if (error != cudaSuccess) {
     bytes_used_.fetch_sub(bytes);
@@ -44,8 +60,7 @@ absl::StatusOr<std::shared_ptr<void>> CudaMemory::Reserve(int64_t bytes, absl::s
   std::shared_ptr<void> counted(
       this, [self = shared_from_this(), bytes](void*) { self->bytes_used_.fetch_sub(bytes); });
   if (bytes < 0 || before > bytes_max_ - bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        what, ": ", bytes, " bytes do not fit: ", before, " of ", bytes_max_, " are in use"));
+    return DoNotFit(what, bytes, before);
   }
   return counted;
 }
