@@ -36,6 +36,9 @@ struct Flags {
 
 struct Sample {
   double first_token_seconds = 0;
+  // From the first token to the second, which in a cluster is the first of the decode worker.
+  double second_token_seconds = 0;
+  double later_token_seconds = 0;  // Of each token after the second, on average.
   double total_seconds = 0;
   int tokens = 0;
   bool ok = false;
@@ -87,8 +90,15 @@ class Generator {
     void OnReadDone(bool ok) override {
       if (!ok) return;
       const int tokens = response_.delta().token_ids_size();
+      const TimePoint now = Clock::Real()->Now();
       if (tokens > 0 && sample_.tokens == 0) {
-        sample_.first_token_seconds = ToSeconds(Clock::Real()->Now() - start_);
+        sample_.first_token_seconds = ToSeconds(now - start_);
+        first_ = now;
+      } else if (tokens > 0 && sample_.tokens == 1) {
+        sample_.second_token_seconds = ToSeconds(now - first_);
+        second_ = now;
+      } else if (tokens > 0) {
+        sample_.later_token_seconds = ToSeconds(now - second_) / (sample_.tokens + tokens - 2);
       }
       sample_.tokens += tokens;
       StartRead(&response_);
@@ -97,6 +107,7 @@ class Generator {
     void OnDone(const grpc::Status& status) override {
       sample_.total_seconds = ToSeconds(Clock::Real()->Now() - start_);
       sample_.ok = status.ok();
+      if (!status.ok()) generator_->PrintFirst(status);
       generator_->Ended(index_, sample_);
       delete this;  // NOLINT(banned-new): gRPC owns the reactor until here
     }
@@ -108,12 +119,20 @@ class Generator {
     v1::GenerateRequest request_;
     v1::StreamGenerateResponse response_;
     TimePoint start_;
+    TimePoint first_;
+    TimePoint second_;
     Sample sample_;
   };
 
   void StartNext() {
     const int index = next_.fetch_add(1);
     if (index < flags_.requests) new Call(this, index);  // NOLINT(banned-new): see OnDone
+  }
+
+  void PrintFirst(const grpc::Status& status) {
+    if (printed_.exchange(true)) return;
+    std::fprintf(stderr, "first failure: %d %s\n", static_cast<int>(status.error_code()),
+                 status.error_message().c_str());
   }
 
   void Ended(int index, const Sample& sample) {
@@ -130,6 +149,7 @@ class Generator {
   std::vector<std::unique_ptr<v1::GenerationService::Stub>> stubs_;
   std::vector<Sample> samples_;
   std::atomic<int> next_{0};
+  std::atomic<bool> printed_{false};
   Mutex mutex_;
   CondVar changed_;
   int ended_ GUARDED_BY(mutex_) = 0;
@@ -144,6 +164,8 @@ double Percentile(std::vector<double> values, double p) {
 
 nlohmann::json Summary(const std::vector<Sample>& samples, double seconds) {
   std::vector<double> first;
+  std::vector<double> second;
+  std::vector<double> later;
   std::vector<double> total;
   int64_t tokens = 0;
   int failed = 0;
@@ -153,6 +175,8 @@ nlohmann::json Summary(const std::vector<Sample>& samples, double seconds) {
       continue;
     }
     first.push_back(sample.first_token_seconds);
+    second.push_back(sample.second_token_seconds);
+    later.push_back(sample.later_token_seconds);
     total.push_back(sample.total_seconds);
     tokens += sample.tokens;
   }
@@ -163,6 +187,8 @@ nlohmann::json Summary(const std::vector<Sample>& samples, double seconds) {
           {"tokens_per_second", static_cast<double>(tokens) / seconds},
           {"first_token_ms_p50", Percentile(first, 0.5) * 1e3},
           {"first_token_ms_p99", Percentile(first, 0.99) * 1e3},
+          {"second_token_ms_p50", Percentile(second, 0.5) * 1e3},
+          {"later_token_ms_p50", Percentile(later, 0.5) * 1e3},
           {"request_ms_p50", Percentile(total, 0.5) * 1e3},
           {"request_ms_p99", Percentile(total, 0.99) * 1e3}};
 }
