@@ -2,7 +2,7 @@
 """What the hand-over costs between a prefill and a decode worker of an 8B shape, seen by a client of the
 public API: prompts of 4096 tokens, the load generator on the same machine. Needs two GPUs, one each.
 
-    bench/gpu_handover.py BUNDLE OUT.json [--kv-wire auto] [--chunk 2048]
+    bench/gpu_handover.py BUNDLE OUT.json [--kv-wire auto] [--chunk 1024] [--logs FOLDER]
 
 Exposed: from the first token, which the prefill worker says at the end of its last layer, to the second,
 the decode worker's first, less what the decode worker takes for a later token. Slowdown of the prefill
@@ -29,8 +29,11 @@ def free_port():
         return s.getsockname()[1]
 
 
-def start(bundle, *args):
-    process = subprocess.Popen([program(bundle, "baton"), *args], stdout=subprocess.PIPE, text=True)
+def start(bundle, log_folder, name, *args):
+    log = open(os.path.join(log_folder, name + ".log"), "w", encoding="utf-8") if log_folder else None
+    level = ["--log-level", "debug"] if log_folder else []
+    process = subprocess.Popen([program(bundle, "baton"), *args, *level], stdout=subprocess.PIPE,
+                               stderr=log, text=True)
     atexit.register(process.kill)  # Whatever fails, it must not keep the GPU's memory.
     line = process.stdout.readline()
     if not line:
@@ -64,7 +67,9 @@ def main():
     parser.add_argument("bundle")
     parser.add_argument("out")
     parser.add_argument("--kv-wire", default="auto", choices=("tcp", "auto", "nccl"))
-    parser.add_argument("--chunk", type=int, default=2048, help="tokens a step of the prefill worker")
+    parser.add_argument("--chunk", type=int, default=1024, help="tokens a step of the prefill worker")
+    parser.add_argument("--staging-slot", default="auto")
+    parser.add_argument("--logs", help="a folder for logs that time every piece of a hand-over")
     parser.add_argument("--one-gpu", action="store_true",
                         help="both on one GPU: to try the script, its rows are named so")
     args = parser.parse_args()
@@ -78,11 +83,12 @@ def main():
         port = free_port()
         addresses.append(f"127.0.0.1:{port}")
         processes.append(start(
-            args.bundle, role, "--listen", addresses[-1], "--metrics", "127.0.0.1:0", "--device",
+            args.bundle, args.logs, role, role, "--listen", addresses[-1], "--metrics", "127.0.0.1:0", "--device",
             f"cuda:{0 if args.one_gpu else number}", "--kv-wire", args.kv_wire, "--kv-memory", "16GiB",
+            "--staging-slot", args.staging_slot,
             "--max-tokens-per-step", str(args.chunk), "--context", "8192", "--cache",
             os.environ.get("BATON_CACHE", "/tmp/baton"), MODEL)[0])
-    router, ready = start(args.bundle, "router", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+    router, ready = start(args.bundle, args.logs, "router", "router", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
                           "--workers", ",".join(addresses))
     endpoint = ready["listen"]
     await_tokens(args.bundle, endpoint)

@@ -17,6 +17,10 @@ namespace {
 
 constexpr char kAuto[] = "auto";
 constexpr uint64_t kCpuKvMemoryBytes = uint64_t{1} << 30;
+// Between GPUs a hand-over is as quick as its pieces are large (NVLink: 201 GB/s at 4 MiB, 326 at
+// 32 MiB); over TCP small pieces are gathered, sent and scattered at the same time.
+constexpr uint64_t kDeviceSlotBytes = uint64_t{32} << 20;
+constexpr uint64_t kHostSlotBytes = uint64_t{4} << 20;
 
 }  // namespace
 
@@ -47,7 +51,8 @@ void AddWorkerFlags(CLI::App& command, WorkerFlags& flags) {
   command.add_option("--max-sequences", flags.max_sequences, "Sequences that run at a time")
       ->check(CLI::Range(1, 4096));
   command.add_option("--staging-slot", flags.staging_slot,
-                     "Bytes of one KV staging slot: the largest piece of a hand-over");
+                     "Bytes of one KV staging slot: the largest piece of a hand-over; auto: 32MiB "
+                     "over NCCL, else 4MiB");
   command.add_flag("--null-engine", flags.null_engine,
                    "Load no weights and answer with a fixed token: to measure all the rest");
 }
@@ -89,9 +94,11 @@ absl::StatusOr<worker::WorkerOptions> MakeWorkerOptions(const WorkerFlags& flags
     if (!kv_memory.ok()) return Annotate(kv_memory.status(), "--kv-memory");
     options.kv_memory_bytes = *kv_memory;
   }
-  absl::StatusOr<uint64_t> slot = ParseBytes(flags.staging_slot);
-  if (!slot.ok()) return Annotate(slot.status(), "--staging-slot");
-  options.transfer.staging_slot_bytes = *slot;
+  if (flags.staging_slot != kAuto) {
+    absl::StatusOr<uint64_t> slot = ParseBytes(flags.staging_slot);
+    if (!slot.ok()) return Annotate(slot.status(), "--staging-slot");
+    options.transfer.staging_slot_bytes = *slot;
+  }
   if ((flags.block_tokens & (flags.block_tokens - 1)) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--block-tokens: ", flags.block_tokens, " is no power of two"));
@@ -104,6 +111,13 @@ absl::StatusOr<worker::WorkerOptions> MakeWorkerOptions(const WorkerFlags& flags
   options.sequences_max = flags.max_sequences;
   options.null_engine = flags.null_engine;
   return options;
+}
+
+void ResolveStagingSlot(const WorkerFlags& flags, const kvtransfer::Wire& wire,
+                        worker::WorkerOptions& options) {
+  if (flags.staging_slot != kAuto) return;
+  options.transfer.staging_slot_bytes =
+      wire.staging_place() == StagingPlace::kDevice ? kDeviceSlotBytes : kHostSlotBytes;
 }
 
 absl::StatusOr<std::unique_ptr<Device>> MakeWorkerDevice(const WorkerFlags& flags,

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "cli/device_flags.h"
 #include "device/device.h"
+#include "kvtransfer/wire.h"
 #include "worker/worker_options.h"
 
 namespace CLI {
@@ -27,7 +28,7 @@ struct WorkerFlags {
   int32_t threads = 0;
   int32_t max_tokens_per_step = 512;
   int32_t max_sequences = 64;
-  std::string staging_slot = "4MiB";
+  std::string staging_slot = "auto";
   bool null_engine = false;
 };
 
@@ -38,6 +39,10 @@ absl::StatusOr<uint64_t> ParseBytes(const std::string& text);
 
 // ERRORS: InvalidArgument naming the flag.
 absl::StatusOr<worker::WorkerOptions> MakeWorkerOptions(const WorkerFlags& flags);
+
+// What "auto" means for the wire that KV goes over.
+void ResolveStagingSlot(const WorkerFlags& flags, const kvtransfer::Wire& wire,
+                        worker::WorkerOptions& options);
 
 // The device that the flags name; sets what "auto" means for it in `options`. ERRORS: of
 // MakeDevice.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "kvtransfer/range_copy.h"
 #include "kvtransfer/receiver_core.h"
@@ -64,6 +65,7 @@ void ReceiverCore::OnReady(Pair* pair, const ChunkReady& message) {
     return;
   }
   ++pair->next_sequence_number;
+  LogDebug("KV chunk announced", {{"chunk", sequence_number}});
   absl::StatusOr<Transfer*> bound = Bind(pair, message.transfer_id);
   if (!bound.ok()) {
     pair->link->Send(TransferFailed{message.transfer_id, std::string(bound.status().message())});
@@ -220,6 +222,7 @@ void ReceiverCore::OnReceived(uint64_t pair_serial, uint64_t sequence_number,
     Grant();
     return;
   }
+  LogDebug("KV chunk arrived", {{"chunk", sequence_number}});
   Scatter(pair, sequence_number, &chunk);
 }
 
@@ -238,6 +241,7 @@ void ReceiverCore::Scatter(Pair* pair, uint64_t sequence_number, Chunk* chunk) {
                        " arrived with another checksum than the prefill worker announced")));
     return;
   }
+  LogDebug("KV chunk scattered", {{"chunk", sequence_number}});
   pair->link->Send(ChunkDone{sequence_number, *checksum});
   Transfer* transfer = Find(chunk->transfer_id);
   ++transfer->received.chunks;

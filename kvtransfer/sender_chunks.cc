@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "kvtransfer/range_copy.h"
 #include "kvtransfer/sender_core.h"
@@ -115,6 +116,9 @@ bool SenderCore::AnnounceChunk(Pair* pair, Transfer* transfer) {
                                               .bytes = ready.total_bytes,
                                               .checksum = ready.checksum,
                                               .since = setup_.clock->Now()};
+  LogDebug("KV chunk gathered", {{"transfer", transfer->id.value},
+                                 {"chunk", ready.sequence_number},
+                                 {"bytes", ready.total_bytes}});
   ++pair->slots_held;
   ++transfer->chunks_announced;
   pair->link->Send(std::move(ready));
@@ -138,6 +142,7 @@ void SenderCore::OnGo(Pair* pair, uint64_t sequence_number) {
   // Even if the transfer has ended: READY promised the send, and D's receive is posted.
   Chunk& chunk = it->second;
   const TimePoint now = setup_.clock->Now();
+  LogDebug("KV chunk granted", {{"chunk", sequence_number}});
   chunk.state = ChunkState::kPosted;
   chunk.since = now;
   pair->last_progress = now;
@@ -165,6 +170,7 @@ void SenderCore::OnSent(uint64_t pair_serial, uint64_t sequence_number,
   CHECK(it != pair->chunks.end()) << "chunk " << sequence_number << " was sent twice";
   Chunk& chunk = it->second;
   const TimePoint now = setup_.clock->Now();
+  LogDebug("KV chunk sent", {{"chunk", sequence_number}});
   ReleaseSlot(pair, &chunk);
   chunk.state = ChunkState::kSent;
   chunk.since = now;

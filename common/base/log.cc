@@ -15,7 +15,7 @@ spdlog::logger& Logger() {
   static spdlog::logger* logger = [] {
     auto* made = new spdlog::logger(  // NOLINT(banned-new): process-lifetime singleton
         "baton", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-    made->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
+    made->set_pattern("%Y-%m-%dT%H:%M:%S.%f%z %^%l%$ %v");
     made->flush_on(spdlog::level::info);
     return made;
   }();

@@ -190,6 +190,7 @@ void DecodeLoop::OnTransferEvent(const TransferEvent& event) {
       if (transfer.key.has_value()) {
         Active& active = *FindActive(*transfer.key);
         active.kv_bytes = event.stats.bytes;
+        LogDebug("KV complete, the sequence joins", {{"transfer", event.id.value}});
         Join(active, transfer, event.payload);
       }
       break;

@@ -32,8 +32,13 @@ absl::StatusOr<std::unique_ptr<KvMover>> KvMover::Create(CudaContext& context) {
   auto mover = std::make_unique<KvMover>(Private{}, context);
   MutexLock lock(mover->mutex_);
   RETURN_IF_ERROR(context.Enter());
+  // A peer waits for what is moved: before the next thread blocks of compute.
+  int least = 0;
+  int greatest = 0;
   RETURN_IF_ERROR(
-      context.Check(cudaStreamCreateWithFlags(&mover->stream_, cudaStreamNonBlocking), "a stream"));
+      context.Check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities"));
+  RETURN_IF_ERROR(context.Check(
+      cudaStreamCreateWithPriority(&mover->stream_, cudaStreamNonBlocking, greatest), "a stream"));
   ASSIGN_OR_RETURN(mover->device_checksum_,
                    context.memory().Allocate(sizeof(uint64_t), "KV staging"));
   ASSIGN_OR_RETURN(mover->host_checksum_, AllocatePinned(sizeof(uint64_t)));

@@ -107,6 +107,7 @@ void PrefillLoop::OnSampled(Active& active, const Sampled& sampled) {
 void PrefillLoop::HandOver(Active& active, int32_t token_id) {
   // The drawn token is the last of `tokens`; it has no KV.
   const int32_t num_tokens = static_cast<int32_t>(engine().Find(active.id)->tokens.size()) - 1;
+  LogDebug("prompt computed", {{"transfer", active.transfer->value}, {"tokens", num_tokens}});
   PushBlocks(active, BlocksForTokens(num_tokens, options().kv.block_tokens));
   sender_->Finish(*active.transfer,
                   EncodeHandoffPayload({.num_tokens = static_cast<uint32_t>(num_tokens),

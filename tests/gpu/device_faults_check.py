@@ -24,21 +24,21 @@ EXIT_LIMIT_S = 10.0
 
 
 def start_streams(pool, baton, endpoint, first_seed):
-    """Requests long enough to be running when the fault comes."""
+    """More requests than run at a time, so that some are running when the fault comes."""
     running = [pool.submit(generate, baton, endpoint, first_seed + i, tokens=1500)
-               for i in range(STREAMS)]
+               for i in range(STREAMS * 8)]
     time.sleep(0.15)
     return running
 
 
 def expect_unavailable(running, word):
+    """How many failed, of which some while they ran, with `word` in what they were told."""
     results = [future.result() for future in running]
     failed = [r for r in results if r[0] != 0]
-    assert failed, "the fault came after all requests had ended"
     for code, _, seconds, said in failed:
         assert code == UNAVAILABLE, f"exit code {code}: {said}"
-        assert word in said, said
         assert seconds < EXIT_LIMIT_S, f"{seconds:.1f} s"
+    assert any(word in said for _, _, _, said in failed), [said for _, _, _, said in failed][:3]
     return len(failed)
 
 
@@ -49,7 +49,7 @@ def broken_context_in_one_process(baton, library):
     with concurrent.futures.ThreadPoolExecutor(STREAMS) as pool:
         running = start_streams(pool, baton, serve.ready["listen"], 100)
         serve.process.send_signal(signal.SIGUSR1)
-        failed = expect_unavailable(running, "GPU")
+        failed = expect_unavailable(running, "the GPU is lost")
     code = serve.process.wait(timeout=EXIT_LIMIT_S)
     log = serve.log_text()
     assert code > 0, f"exit status {code}"
