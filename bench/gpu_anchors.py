@@ -4,9 +4,13 @@ reach on this GPU. Prints and writes one flat JSON object {name: figure}: TFLOP/
 products, GB/s for copies and for decode. Names are those of gpu_bench's rows. Medians of single
 calls timed with events, second-level cache flushed before each.
 
-    bench/gpu_anchors.py OUT.json && BATON_ANCHORS=OUT.json gpu_bench prefill
+    bench/gpu_anchors.py OUT.json [REGEX] && BATON_ANCHORS=OUT.json gpu_bench prefill
+
+With two GPUs also what NCCL moves between them, in pieces of a hand-over.
 """
 import json
+import re
+import socket
 import statistics
 import sys
 import time
@@ -18,6 +22,9 @@ from torch.nn.functional import scaled_dot_product_attention
 FLUSH_BYTES = 256 << 20
 IDLE_SECONDS = 0.4
 WARM_SECONDS = 0.2
+NCCL_CHUNK_BYTES = 32 << 20
+NCCL_CHUNKS = 64
+NCCL_LIMIT_SECONDS = 60
 
 
 def median_seconds(run, iterations=15):
@@ -78,6 +85,46 @@ def product_tflops(size):
     return 2 * size**3 / median_seconds(lambda: torch.mm(a, b, out=out)) * 1e-12
 
 
+def nccl_rank(rank, port, queue):
+    """One of two processes, GPU `rank`: 32 MiB from 0 to 1, again and again."""
+    torch.cuda.set_device(rank)
+    torch.distributed.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}",
+                                         rank=rank, world_size=2)
+    chunk = torch.randint(0, 256, (NCCL_CHUNK_BYTES,), dtype=torch.uint8, device="cuda")
+    move = torch.distributed.send if rank == 0 else torch.distributed.recv
+    times = []
+    for _ in range(8):
+        torch.distributed.barrier()
+        torch.cuda.synchronize()
+        start = time.monotonic()
+        for _ in range(NCCL_CHUNKS):
+            move(chunk, 1 - rank)
+        torch.cuda.synchronize()
+        times.append(time.monotonic() - start)
+    if rank == 1:
+        queue.put(NCCL_CHUNKS * NCCL_CHUNK_BYTES / statistics.median(times[2:]) * 1e-9)
+    torch.distributed.destroy_process_group()
+
+
+def nccl_gb_per_second():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    ranks = [context.Process(target=nccl_rank, args=(rank, port, queue)) for rank in (0, 1)]
+    for rank in ranks:
+        rank.start()
+    deadline = time.monotonic() + NCCL_LIMIT_SECONDS
+    for rank in ranks:
+        rank.join(max(0, deadline - time.monotonic()))
+    if any(rank.exitcode != 0 for rank in ranks):
+        for rank in ranks:
+            rank.kill()
+        raise RuntimeError("NCCL between two GPUs did not move anything in time")
+    return queue.get()
+
+
 def main():
     runs = {
         "copy_bandwidth": copy_gb_per_second,
@@ -96,6 +143,10 @@ def main():
             for dim in (64, 256):
                 runs[f"prefill_attention_hd{dim}_{name}"] = (
                     lambda s=shape, d=dim: prefill_tflops(*s, 4096 // d, 4096 // d, d))
+    if torch.cuda.device_count() >= 2:
+        runs["kv_handover_32mib"] = nccl_gb_per_second
+    if len(sys.argv) > 2:
+        runs = {name: run for name, run in runs.items() if re.search(sys.argv[2], name)}
     figures = {}
     for name, run in runs.items():
         try:

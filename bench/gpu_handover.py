@@ -96,8 +96,8 @@ def main():
     whole = load(args.bundle, endpoint, 1, 16, 32)
     prefill = load(args.bundle, endpoint, 1, 16, 1)["first_token_ms_p50"]
     exposed = whole["second_token_ms_p50"] - whole["later_token_ms_p50"]
-    alone = load(args.bundle, endpoint, 4, 48, 1)["requests_per_second"]
-    handed_over = load(args.bundle, endpoint, 4, 48, 2)["requests_per_second"]
+    alone = load(args.bundle, endpoint, 4, 32, 1)["requests_per_second"]
+    handed_over = load(args.bundle, endpoint, 4, 32, 2)["requests_per_second"]
     suffix = "_on_one_gpu" if args.one_gpu else ""
     rows = []
     for name, value, unit in (

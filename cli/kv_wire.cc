@@ -67,7 +67,7 @@ void AddKvWireFlags(CLI::App& command, KvWireFlags& flags) {
       .add_option(
           "--kv-nccl-ctas", flags.nccl_ctas,
           "Thread blocks that move KV for one peer over NCCL: more are faster and take more "
-          "memory (8: 140 MiB a peer)")
+          "memory (16: 276 MiB a peer)")
       ->check(CLI::Range(1, 64));
   command
       .add_option("--kv-nccl-pairs", flags.nccl_pairs,

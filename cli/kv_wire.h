@@ -18,7 +18,7 @@ namespace baton::cli {
 struct KvWireFlags {
   std::string wire = "auto";
   std::string listen = "127.0.0.1:0";
-  int nccl_ctas = 8;
+  int nccl_ctas = 16;
   int nccl_pairs = 4;
 };
 

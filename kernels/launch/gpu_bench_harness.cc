@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
+#include <iterator>
 #include <regex>
 
 #include "kernels/launch/cuda_testing.h"
@@ -83,6 +84,16 @@ void WriteJson(const char* path, const std::vector<BenchRow>& rows, const char* 
 }
 
 }  // namespace
+
+double Anchor(const std::string& name) {
+  const char* path = std::getenv("BATON_ANCHORS");
+  if (path == nullptr) return 0;
+  std::ifstream in(path);
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const std::string key = "\"" + name + "\":";
+  const size_t at = text.find(key);
+  return at == std::string::npos ? 0 : std::strtod(text.c_str() + at + key.size(), nullptr);
+}
 
 bool RegisterBench(const char* name, BenchFunction function) {
   Benches().push_back({name, function});

@@ -61,6 +61,10 @@ void* RandomDeviceHalves(HalfType type, size_t count, float scale, uint64_t seed
 void* DeviceAllocate(size_t bytes);  // Zeroed; lives until the process ends.
 void CopyToDevice(void* device, const void* host, size_t bytes);
 
+// What bench/gpu_anchors.py measured under this name on the same machine (BATON_ANCHORS names its
+// file); 0 when there is none.
+double Anchor(const std::string& name);
+
 using BenchFunction = void (*)(GpuBench&);
 bool RegisterBench(const char* name, BenchFunction function);
 #define BATON_GPU_BENCH(name)                                                                 \

@@ -154,6 +154,16 @@ Batch RandomBatch(Rng& rng, size_t rows, int32_t vocab, int64_t stride) {
   return batch;
 }
 
+// So few that racecheck, which takes minutes for the shapes below, can watch.
+TEST(SampleCuda, DrawsTheReferencesTokenInTinyShapes) {
+  SKIP_WITHOUT_GPU();
+  Rng rng(11);
+  for (const int32_t vocab : {5, 300}) {
+    ExpectCpuResults(RandomBatch(rng, 2, vocab, vocab), true);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST(SampleCuda, DrawsTheReferencesTokenInSmallShapes) {
   SKIP_WITHOUT_GPU();
   Rng rng(1);

@@ -34,7 +34,7 @@ struct NcclWireOptions {
   bool fall_back = true;
   // Thread blocks that move bytes. Its memory: PairCommunicatorBytes, times communicators_max, is
   // taken from the device's budget when the wire is made.
-  int num_ctas = 8;
+  int num_ctas = 16;
   int communicators_max = 4;
   // D: from the accepted connection to the open pair. P's is the limit of Connect.
   Duration opening_limit = std::chrono::seconds(4);

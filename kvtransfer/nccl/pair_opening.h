@@ -19,7 +19,7 @@ struct PairOpeningSetup {
   PairCommunicators* communicators = nullptr;
   CommunicatorBudget* budget = nullptr;
   CaptureGate* gate = nullptr;  // May be null.
-  int num_ctas = 8;
+  int num_ctas = 16;
 };
 
 struct OpenedPair {

@@ -95,7 +95,8 @@ TEST_F(OneGpuTest, PairsOnOneGpuGoOverTcpThroughMemoryOfTheHost) {
   const int64_t used = device_->memory_used();
   auto wire = MakeNcclWire({}, std::move(communicators_), device_.get());
   ASSERT_TRUE(wire.ok()) << wire.status();
-  EXPECT_EQ(device_->memory_used() - used, 4 * PairCommunicatorBytes(8)) << "counted";
+  EXPECT_EQ(device_->memory_used() - used, 4 * PairCommunicatorBytes(NcclWireOptions().num_ctas))
+      << "counted";
   EXPECT_EQ((*wire)->staging_place(), StagingPlace::kDevice);
   AcceptLog accepted;
   auto offer = (*wire)->Offer(kBound, accepted.Callback());

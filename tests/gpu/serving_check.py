@@ -4,7 +4,7 @@ through one process and through router, prefill and decode worker (on one GPU, o
 there are two); then kill -9 and SIGSTOP of a random worker under load, again and again.
 
     tests/gpu/serving_check.py BATON [--requests N] [--rounds N] [--first-round N]
-                               [--kv-wire tcp|auto|nccl] [--workers-per-role N]
+                               [--kv-wire tcp|auto|nccl] [--workers-per-role N] [--cluster-only]
 
 Exit status 0 when everything held. Each fault must be noticed within LIMIT_S, no request may hang or
 give a wrong token, blocks must all be free afterwards, the GPU's memory must come back, and the
@@ -141,8 +141,10 @@ def main():
     parser.add_argument("--first-round", type=int, default=0, help="seeds of the rounds begin here")
     parser.add_argument("--kv-wire", default="auto", choices=("tcp", "auto", "nccl"))
     parser.add_argument("--workers-per-role", type=int, default=1)
+    parser.add_argument("--cluster-only", action="store_true", help="not the single process first")
     args = parser.parse_args()
-    one_process(args.baton, args.requests)
+    if not args.cluster_only:
+        one_process(args.baton, args.requests)
     faults(args.baton, args)
 
 
