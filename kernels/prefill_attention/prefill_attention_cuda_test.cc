@@ -169,6 +169,34 @@ TEST_P(PrefillAttentionCuda, MatchesTheReferenceWithWindowAndSoftcap) {
   }
 }
 
+// The kernels go backwards over the keys, so that here every tile's scores tower over those of the
+// tiles before it: by less and by more than what float32 holds as a power of two.
+TEST_P(PrefillAttentionCuda, MatchesTheReferenceWhenScoresGrowTowardsEarlyKeys) {
+  for (const PrefillKernel kernel : KernelsFor(GetParam())) {
+    for (const HalfType type : {HalfType::kBF16, HalfType::kF16}) {
+      for (const float early_keys : {4.0f, 20.0f, 60.0f, 300.0f}) {
+        for (const int32_t window : {0, 150}) {
+          ExpectMatchesReference({.kernel = kernel,
+                                  .type = type,
+                                  .head_dim = GetParam(),
+                                  .num_heads = 4,
+                                  .num_kv_heads = 2,
+                                  .query_lengths = {500, 1, 70},
+                                  .kv_lengths = {500, 400, 390},
+                                  .window = window,
+                                  .early_keys = early_keys});
+        }
+      }
+    }
+    ExpectMatchesReference({.kernel = kernel,
+                            .head_dim = GetParam(),
+                            .query_lengths = {300},
+                            .kv_lengths = {500},
+                            .softcap = 200,
+                            .early_keys = 300});
+  }
+}
+
 TEST_P(PrefillAttentionCuda, RepeatsItselfToTheBit) {
   for (const PrefillKernel kernel : KernelsFor(GetParam())) {
     PrefillFixture fixture({.kernel = kernel,

@@ -12,23 +12,32 @@
 // the tensor cores: 64 x 128 x head_dim 128 takes 512 cycles a product, two products; the 8,192
 // exponentials of the same take 512 cycles of the special function unit, which must be hidden.
 //
-// Measured, one H200, bf16, shuffled blocks of 64 tokens, TFLOP/s (causal halved): in the first
-// tens of milliseconds, and after a fifth of a second, when the limit of 700 W holds the clock
-// at 1.6 GHz; there beside cuDNN on contiguous tensors (three runs of bench/gpu_anchors.py, which
-// then left the GPU no pause between its rows, as these had; without one our 16k row gave 529):
-//   head_dim 128, 32 heads   16 x 1k   408  384   cuDNN 455..458
-//                             4 x 4k   610  538         503..555
-//                             1 x 16k  694  612         559..592
-//   head_dim 64, 64 heads     1 x 16k  530  493         441..450
-//   head_dim 256, 16 heads    1 x 16k  745  642         611..627
-// Tensor cores active: 74 % of cycles (head_dim 128), 56 % (64), 83 % (256); the rest is latency of
-// the softmax, whose instructions wait for register ports that the products use. Blocks of 16
-// tokens cost about 10 % (eight boxes a tile).
-// What did not help at head_dim 128, 1 x 16k: V's product before the scores' (-3 %), rescaling only
-// when a maximum grew much (-3 %), queries in registers and a third stage (-3 %; +2 % at 16 x 1k),
-// 160 keys a step (within noise), no turns among the consumers (-5 %, -17 % at 4 x 4k).
+// Measured, one H200, bf16, shuffled blocks of 64 tokens, TFLOP/s (causal halved) after a fifth of
+// a second, when the limit of 700 W holds the clock near 1.6 GHz, beside cuDNN on contiguous
+// tensors in the same run (gpu_bench, bench/gpu_anchors.py):
+//   head_dim 128, 32 heads   16 x 1k   439   cuDNN 462
+//                             4 x 4k   580         514
+//                             2 x 8k   620         529
+//                             1 x 16k  640         563
+//   head_dim 64, 64 heads     4 x 4k   462         446
+//                             1 x 16k  528         441
+//   head_dim 256, 16 heads    4 x 4k   601         641
+//                             1 x 16k  655         610
+// Blocks of 16 tokens cost 14 % at 2 x 8k (eight boxes a tile). At 16 x 1k the tensor cores are
+// busy 60 % of the cycles: half of the pairs of a tile's last step are masked, and a tile has 4.5
+// steps.
+//
+// What did not help at head_dim 128: a third stage of K (nothing; it is there because the keys are
+// held through the softmax); doing half of the keys in a first step whose rows see no more (nothing
+// at 16 x 1k, -3 % at 1 x 16k: it puts a branch into every step). With the softmax that looked for
+// a maximum in every step: V's product before the scores' (-3 %), queries in registers and a third
+// stage (-3 %; +2 % at 16 x 1k), 160 keys a step (within noise), no turns among the consumers
+// (slower by 5 %, by 17 % at 4 x 4k).
 //
 // Limits: head_dim 64, 128 or 256. Short prompts pay for the first and last step of each tile.
+// Scores that tower over those of later keys, by a factor of 2^64 (2^14 for float16) in the
+// weights, cost the step another product.
+//
 // Shah et al., FlashAttention-3, 2024.
 #include <cstdint>
 

@@ -17,9 +17,11 @@ namespace baton::kernels {
 template <typename C>
 __device__ __forceinline__ void InitBarriers(Sm90Barriers<C>& barriers) {
   constexpr uint32_t kConsumerWarps = C::kConsumers * 4;
-  for (int i = 0; i < C::kStages; ++i) {
+  for (int i = 0; i < C::kKeyStages; ++i) {
     ptx::MbarrierInit(&barriers.key_full[i], 1);
     ptx::MbarrierInit(&barriers.key_empty[i], kConsumerWarps);
+  }
+  for (int i = 0; i < C::kValueStages; ++i) {
     ptx::MbarrierInit(&barriers.value_full[i], 1);
     ptx::MbarrierInit(&barriers.value_empty[i], kConsumerWarps);
   }
@@ -29,7 +31,7 @@ __device__ __forceinline__ void InitBarriers(Sm90Barriers<C>& barriers) {
       ptx::MbarrierInit(&barriers.query_empty[i][j], 4);
     }
   }
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < C::kItems; ++i) {
     ptx::MbarrierInit(&barriers.item_full[i], 1);
     ptx::MbarrierInit(&barriers.item_empty[i], kConsumerWarps + C::kConsumers);
   }

@@ -30,6 +30,7 @@ struct PrefillCase {
   int32_t window = 0;
   float softcap = 0;
   float query_scale = 1;
+  float early_keys = 0;             // Keys are larger the earlier they come: by up to so much.
   int32_t num_multiprocessors = 3;  // Few, so that blocks take several tiles.
   uint64_t seed = 1;
 };
@@ -45,7 +46,8 @@ inline float PrefillValue(const PrefillCase& c, int what, int64_t sequence, int6
   // The sum of four uniform values: nearly normal, of variance 1.
   float sum = 0;
   for (int i = 0; i < 4; ++i) sum += static_cast<float>((x >> (16 * i)) & 0xFFFF) / 65536 - 0.5f;
-  const float value = sum * 1.7320508f * (what == 0 ? c.query_scale : 1);
+  const float key_scale = 1 + c.early_keys / (1 + static_cast<float>(position) / 64);
+  const float value = sum * 1.7320508f * (what == 0 ? c.query_scale : (what == 1 ? key_scale : 1));
   return FloatFromHalf(c.type, HalfFromFloat(c.type, value));
 }
 

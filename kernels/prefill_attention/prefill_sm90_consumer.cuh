@@ -4,6 +4,16 @@
 // then out += weights V of the tile before, which may belong to the work before; the softmax of the
 // scores runs while the tensor cores are at the second product. The consumers start their products
 // in turn, so that the softmax of one meets the products of the others.
+//
+// A row's weights are 2^(exponent - shift). The shift is the largest exponent of the first tile
+// that the row sees, and stays: float32 and bfloat16 have room for weights above 1, and what scales
+// all of them falls out in the end. So most steps look for no maximum and rescale nothing. Sums
+// show when the room was too small; then the softmax of the step is done over (Reweigh).
+//
+// Bits of a row depend on nothing but its queries, its position and the keys before it: tiles lie
+// at absolute multiples of kKeys and are visited downwards; a tile in which the row sees nothing
+// adds products of zero, before its first key and below its window; whether its shift changes is
+// the row's own affair, and a neighbour's change multiplies it by 1.
 #ifndef BATON_KERNELS_PREFILL_ATTENTION_PREFILL_SM90_CONSUMER_CUH_
 #define BATON_KERNELS_PREFILL_ATTENTION_PREFILL_SM90_CONSUMER_CUH_
 
@@ -29,21 +39,22 @@ struct Sm90Consumer {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int row = static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
 
-  RingPlace<C::kStages> key = {};
-  RingPlace<C::kStages> value = {};
+  RingPlace<C::kKeyStages> key = {};
+  RingPlace<C::kValueStages> value = {};
   RingPlace<C::kQueries> query = {};
-  RingPlace<2> place = {};
+  RingPlace<C::kItems> place = {};
 
   // Rows `row` and `row` + 8 of the 64.
   int32_t position[2] = {};
   int32_t first_key[2] = {};
-  float maximum[2] = {};  // Of the raw scores.
-  float sum[2] = {};      // Of weights, over this lane's columns.
+  float shift[2] = {};  // Weights are 2^(score * factor - shift); -inf: no key seen yet.
+  float sum[2] = {};    // Of weights, over this lane's columns.
   uint16_t* out_row[2] = {};
 
   // The tile whose weights are ready and whose V is still to be added.
   bool pending = false;
   bool first_of_work = false;
+  uint32_t skipped = 0;     // Tiles after it whose V is for others.
   int32_t value_begin = 0;  // Keys of it whose V may be anything lie outside of these.
   int32_t value_end = C::kKeys;
 
@@ -79,6 +90,9 @@ struct Sm90Consumer {
     }
   }
 
+  __device__ __forceinline__ void WaitForQueries() const {
+    ptx::MbarrierWait(&shared.barriers.query_full[query.slot][consumer], query.parity);
+  }
   __device__ __forceinline__ void WaitForValues() const {
     ptx::MbarrierWait(&shared.barriers.value_full[value.slot], value.parity);
   }
@@ -100,17 +114,21 @@ struct Sm90Consumer {
     ptx::NamedBarrierSync(kOwnBarrier + consumer, 128);
   }
 
-  // Scores to weights, in place, against the maxima of before; returns what these scale by.
-  // kFirst: there is no before.
-  template <bool kFirst, bool kMask>
-  __device__ __forceinline__ void Softmax(float (&scores)[C::kKeys / 2], float (&rescale)[2],
-                                          int32_t tile) {
+  // Multiplies a score, to give an exponent of 2.
+  __device__ __forceinline__ float Factor() const {
+    return C::kSoftcap ? kLog2E : p.scale * kLog2E;
+  }
+
+  // What comes before the exponential: the cap, and -inf where a row may not look.
+  template <bool kMask>
+  __device__ __forceinline__ void CapAndMask(float (&scores)[C::kKeys / 2], int32_t tile) const {
     if constexpr (C::kSoftcap) {
       const float inner = 2 * kLog2E * p.scale / p.softcap;
 #pragma unroll
-      for (float& s : scores) s = SoftcappedScore(s, inner, p.softcap);
+      for (int i = 0; i < C::kKeys / 2; ++i) {
+        scores[i] = SoftcappedScore(scores[i], inner, p.softcap);
+      }
     }
-    const float factor = C::kSoftcap ? kLog2E : p.scale * kLog2E;
     if constexpr (kMask) {
       const int32_t column = tile * C::kKeys + lane % 4 * 2;
 #pragma unroll
@@ -121,27 +139,43 @@ struct Sm90Consumer {
         scores[i] = visible ? scores[i] : -INFINITY;
       }
     }
-    float shift[2];
+  }
+
+  // The largest score of row r, times the factor.
+  __device__ __forceinline__ float LargestExponent(const float (&scores)[C::kKeys / 2],
+                                                   int r) const {
+    float chain[4];  // Short ones: while it does this, a warp is nearly alone.
+#pragma unroll
+    for (int i = 0; i < C::kKeys / 8; ++i) {
+      const float pair = fmaxf(scores[4 * i + 2 * r], scores[4 * i + 2 * r + 1]);
+      chain[i % 4] = i < 4 ? pair : fmaxf(chain[i % 4], pair);
+    }
+    float most = fmaxf(fmaxf(chain[0], chain[1]), fmaxf(chain[2], chain[3]));
+    most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, 2));
+    return most == -INFINITY ? most : most * Factor();
+  }
+
+  // Rows that have seen no key before shift by the largest of what they see now.
+  template <bool kFirst>
+  __device__ __forceinline__ void SetShifts(const float (&scores)[C::kKeys / 2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float chain[4];  // Short ones: while it does this, a warp is nearly alone.
-#pragma unroll
-      for (int i = 0; i < C::kKeys / 8; ++i) {
-        const float pair = fmaxf(scores[4 * i + 2 * r], scores[4 * i + 2 * r + 1]);
-        chain[i % 4] = i < 4 ? pair : fmaxf(chain[i % 4], pair);
-      }
-      float most = fmaxf(fmaxf(chain[0], chain[1]), fmaxf(chain[2], chain[3]));
-      most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, 2));
-      if constexpr (!kFirst) most = fmaxf(most, maximum[r]);
-      // A row that has seen no key yet keeps -inf, and weights of zero.
-      shift[r] = (kMask && most == -INFINITY ? 0 : most) * factor;
-      if constexpr (!kFirst) rescale[r] = ptx::Ex2(maximum[r] * factor - shift[r]);
-      maximum[r] = most;
+      const float most = LargestExponent(scores, r);
+      if (kFirst || shift[r] == -INFINITY) shift[r] = most;
     }
+  }
+
+  // Capped and masked scores to weights, in place.
+  template <bool kMask>
+  __device__ __forceinline__ void Weigh(float (&scores)[C::kKeys / 2]) const {
+    const float factor = Factor();
+    float by[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) by[r] = kMask && shift[r] == -INFINITY ? 0 : shift[r];
 #pragma unroll
     for (int i = 0; i < C::kKeys / 2; ++i) {
-      scores[i] = ptx::Ex2(scores[i] * factor - shift[i / 2 % 2]);
+      scores[i] = ptx::Ex2(scores[i] * factor - by[i / 2 % 2]);
     }
   }
 
@@ -170,71 +204,159 @@ struct Sm90Consumer {
 
   __device__ __forceinline__ void StoreOut(const float (&out)[C::kDim / 2]) const;
 
+  // A sum that says that the shift lies too far below what came now; NaN is one.
+  static __device__ __forceinline__ bool IsTooLarge(float total) {
+    constexpr float kLimit = C::kType == HalfType::kBF16 ? 0x1p64f : 0x1p14f;
+    return !(total <= kLimit);
+  }
+
+  __device__ __forceinline__ void ReleaseValues() {
+    Release(&shared.barriers.value_empty[value.slot]);
+    value.Advance();
+  }
+  __device__ __forceinline__ void ReleaseKeys(bool last_of_work) const {
+    Release(&shared.barriers.key_empty[key.slot]);
+    if (last_of_work) Release(&shared.barriers.query_empty[query.slot][consumer]);
+  }
+
+  // After V of the pending tile was added.
   template <bool kFirst>
-  __device__ __forceinline__ void FinishStep(float (&out)[C::kDim / 2], const float (&rescale)[2],
-                                             const float (&total)[2]) {
-    if constexpr (kFirst) {
-      sum[0] = total[0];
-      sum[1] = total[1];
-    } else {
-#pragma unroll
-      for (int i = 0; i < C::kDim / 2; ++i) out[i] *= rescale[i / 2 % 2];
-      sum[0] = sum[0] * rescale[0] + total[0];
-      sum[1] = sum[1] * rescale[1] + total[1];
-    }
-    pending = true;
-    first_of_work = kFirst;
+  __device__ __forceinline__ void EndPending(const float (&out)[C::kDim / 2]) {
+    ReleaseValues();
+    if constexpr (kFirst) StoreOut(out);
   }
 
   // One step, over key tile `tile`. kFirst: of new work; what is pending is the end of the work
-  // before, whose results are stored.
+  // before, whose results are stored. Returns whether a row's weights became too large: then the
+  // keys are still held, and Reweigh must follow.
   template <bool kFirst, bool kMask>
-  __device__ __forceinline__ void Step(float (&out)[C::kDim / 2], float (&scores)[C::kKeys / 2],
+  __device__ __forceinline__ bool Step(float (&out)[C::kDim / 2], float (&scores)[C::kKeys / 2],
                                        uint32_t (&weights)[C::kKeys / 4], int32_t tile,
                                        bool last_of_work) {
+    // The only slot for queries has just been given back: they are not there yet.
+    constexpr bool kValuesFirst = kFirst && C::kQueries == 1;
     const bool has_pending = kFirst ? pending : true;
     if (has_pending) ClearForeignValues();
-    ptx::MbarrierWait(&shared.barriers.key_full[key.slot], key.parity);
+    if constexpr (!kValuesFirst) {
+      if constexpr (kFirst) WaitForQueries();
+      ptx::MbarrierWait(&shared.barriers.key_full[key.slot], key.parity);
+    }
     WaitForTurn();
     ptx::PinRegisters(out);
     ptx::PinRegisters(scores);
     ptx::PinRegisters(weights);
     ptx::WgmmaFence();
-    StartScores(scores);
-    ptx::WgmmaCommit();
+    if constexpr (!kValuesFirst) {
+      StartScores(scores);
+      ptx::WgmmaCommit();
+    }
     if (has_pending) {
       WaitForValues();
       StartValues(out, weights);
     }
     ptx::WgmmaCommit();
     PassTurn();
+    if constexpr (kValuesFirst) {
+      WaitForQueries();
+      ptx::MbarrierWait(&shared.barriers.key_full[key.slot], key.parity);
+      StartScores(scores);
+      ptx::WgmmaCommit();
+    }
     ptx::WgmmaWait<1>();
+    if constexpr (kValuesFirst) {
+      ptx::PinRegisters(out);
+      if (has_pending) EndPending<kFirst>(out);
+      ptx::WgmmaWait<0>();
+    }
     ptx::PinRegisters(scores);
+    CapAndMask<kMask>(scores, tile);
+    if constexpr (kMask) SetShifts<kFirst>(scores);
+    Weigh<kMask>(scores);
+    float total[2];
+    SumWeights(scores, total);
+    bool too_large = false;
+    if constexpr (kFirst) {
+      // The assembler would compute the weights after the wait, which nothing tells to come later.
+      // This does: it needs them, and is never taken, as no sum of exponentials is negative.
+      if (total[0] + total[1] < 0) asm volatile("nanosleep.u32 1;" ::: "memory");
+    } else {
+      too_large = ptx::NamedBarrierAny(kOwnBarrier + consumer, 128,
+                                       IsTooLarge(total[0]) || IsTooLarge(total[1]));
+    }
+    if (!too_large) ReleaseKeys(last_of_work);
+    ptx::WgmmaWait<0>();
+    if constexpr (!kValuesFirst) {
+      ptx::PinRegisters(out);
+      if (has_pending) EndPending<kFirst>(out);
+    }
+    ptx::PinRegisters(weights);
+    if constexpr (kFirst && C::kSkipsMax > 0) {
+      for (; skipped > 0; --skipped) {
+        WaitForValues();
+        ReleaseValues();
+      }
+    }
+    pending = true;
+    first_of_work = kFirst;
+    if (too_large) return true;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) sum[r] = kFirst ? total[r] : sum[r] + total[r];
+    PackWeights(scores, weights);
+    return false;
+  }
+
+  // The softmax of the latest step once more, after it found weights too large, with the largest
+  // exponent for the shift of the rows that had them; the others get what they had, bit by bit.
+  __device__ __forceinline__ void Reweigh(float (&out)[C::kDim / 2], float (&scores)[C::kKeys / 2],
+                                          uint32_t (&weights)[C::kKeys / 4], int32_t tile,
+                                          bool last_of_work) {
+    float total[2];
+    SumWeights(scores, total);
+    bool grown[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const uint32_t lanes = __ballot_sync(0xFFFFFFFF, IsTooLarge(total[r]));
+      grown[r] = (lanes >> (lane & ~3) & 0xF) != 0;
+    }
+    ptx::PinRegisters(scores);
+    ptx::WgmmaFence();
+    StartScores(scores);
+    ptx::WgmmaCommit();
+    ptx::WgmmaWait<0>();
+    ptx::PinRegisters(scores);
+    ReleaseKeys(last_of_work);
+    CapAndMask<true>(scores, tile);
+    float rescale[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float most = LargestExponent(scores, r);
+      rescale[r] = grown[r] ? ptx::Ex2(shift[r] - most) : 1;
+      shift[r] = grown[r] ? most : shift[r];
+    }
+    Weigh<true>(scores);
+    SumWeights(scores, total);
+#pragma unroll
+    for (int i = 0; i < C::kDim / 2; ++i) out[i] *= rescale[i / 2 % 2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) sum[r] = sum[r] * rescale[r] + total[r];
+    PackWeights(scores, weights);
+  }
+
+  // Passes by the next tile, of which this consumer's rows see nothing; before the first step of
+  // new work. Slots are given back only once they are full: before, that would count as giving
+  // back what they held the time before.
+  __device__ __forceinline__ void Skip() {
+    ptx::MbarrierWait(&shared.barriers.key_full[key.slot], key.parity);
     Release(&shared.barriers.key_empty[key.slot]);
     key.Advance();
-    if (last_of_work) {
-      Release(&shared.barriers.query_empty[query.slot][consumer]);
-      query.Advance();
-    }
-    float rescale[2];
-    float total[2];
-    Softmax<kFirst, kMask>(scores, rescale, tile);
-    SumWeights(scores, total);
-    // The assembler would compute the weights after the wait, which nothing tells to come later.
-    // This does: it needs them, and is never taken, as no sum of exponentials is negative.
-    if (total[0] + total[1] < 0) asm volatile("nanosleep.u32 1;" ::: "memory");
-    ptx::WgmmaWait<0>();
-    ptx::PinRegisters(out);
-    ptx::PinRegisters(weights);
-    if (has_pending) {
-      Release(&shared.barriers.value_empty[value.slot]);
-      value.Advance();
-    }
-    if constexpr (kFirst) {
-      if (has_pending) StoreOut(out);
-    }
-    FinishStep<kFirst>(out, rescale, total);
-    PackWeights(scores, weights);
+    ++skipped;
+    WaitForTurn();
+    PassTurn();
+  }
+
+  __device__ __forceinline__ void AdvanceKeys(bool last_of_work) {
+    key.Advance();
+    if (last_of_work) query.Advance();
   }
 
   __device__ __forceinline__ void Run();
@@ -299,17 +421,21 @@ __device__ __forceinline__ void Sm90Consumer<C>::Run() {
       position[r] = tile.first_position + min(token[r], tile.num_tokens - 1);
       first_key[r] = p.window > 0 ? position[r] - p.window + 1 : 0;
     }
-    // Tiles in (some) between need no mask for any of the 64 rows.
+    // Tiles in (some) between need no mask for any of the 64 rows, all of which have seen a key.
     const int32_t first_token = min(consumer * 64 / tile.heads, tile.num_tokens - 1);
     const int32_t last_token = min((consumer * 64 + 63) / tile.heads, tile.num_tokens - 1);
-    const int32_t last_full = (tile.first_position + first_token + 1) / C::kKeys - 1;
+    const int32_t last_full = (tile.first_position + first_token) / C::kKeys - 1;
     const int32_t first_seen = tile.first_position + last_token - p.window + 1;
     const int32_t first_full =
         p.window > 0 && first_seen > 0 ? (first_seen + C::kKeys - 1) / C::kKeys : 0;
 
-    ptx::MbarrierWait(&shared.barriers.query_full[query.slot][consumer], query.parity);
     int32_t j = item.last_tile;
+    const int32_t last_seen = tile.first_position + last_token;
+    if constexpr (C::kSkipsMax > 0) {
+      for (; j * C::kKeys > last_seen; --j) Skip();
+    }
     Step<true, true>(out, scores, weights, j, j == item.first_tile);
+    AdvanceKeys(j == item.first_tile);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int32_t at = consumer * 64 + row + r * 8;
@@ -324,11 +450,12 @@ __device__ __forceinline__ void Sm90Consumer<C>::Run() {
     };
     set_value_bounds();
     for (--j; j >= item.first_tile; --j) {
-      if (j > last_full || j < first_full) {
-        Step<false, true>(out, scores, weights, j, j == item.first_tile);
-      } else {
-        Step<false, false>(out, scores, weights, j, j == item.first_tile);
-      }
+      const bool last = j == item.first_tile;
+      const bool too_large = j > last_full || j < first_full
+                                 ? Step<false, true>(out, scores, weights, j, last)
+                                 : Step<false, false>(out, scores, weights, j, last);
+      if (too_large) Reweigh(out, scores, weights, j, last);
+      AdvanceKeys(last);
       set_value_bounds();
     }
   }

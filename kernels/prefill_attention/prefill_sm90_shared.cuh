@@ -22,8 +22,13 @@ struct Sm90Config {
   // Of one step; as many as the registers hold.
   static constexpr int kKeys = kDim > 128 || (kDim == 64 && kSoftcap) ? 64 : 128;
   static constexpr int kColumns = kDim / 64;  // Of 64 elements: a swizzled row of 128 bytes.
-  static constexpr int kStages = kDim == 64 ? 4 : 2;   // Of K, and of V.
+  static constexpr int kKeyStages = kDim == 64 ? 4 : 3;
+  static constexpr int kValueStages = kDim == 64 ? 4 : 2;
   static constexpr int kQueries = kDim > 128 ? 1 : 2;  // Query tiles in flight.
+  // Key tiles at the end of a work item that a consumer may see nothing of.
+  static constexpr int kSkipsMax = (kRows - 64 + kKeys - 1) / kKeys;
+  static_assert(kSkipsMax < kValueStages);
+  static constexpr int kItems = 4;  // Work items under way to the consumers.
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;
   static constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
@@ -45,23 +50,23 @@ struct Sm90Item {
 // the number of times its slot has gone round.
 template <typename C>
 struct Sm90Barriers {
-  uint64_t key_full[C::kStages];
-  uint64_t key_empty[C::kStages];
-  uint64_t value_full[C::kStages];
-  uint64_t value_empty[C::kStages];
+  uint64_t key_full[C::kKeyStages];
+  uint64_t key_empty[C::kKeyStages];
+  uint64_t value_full[C::kValueStages];
+  uint64_t value_empty[C::kValueStages];
   uint64_t query_full[C::kQueries][C::kConsumers];
   uint64_t query_empty[C::kQueries][C::kConsumers];
-  uint64_t item_full[2];
-  uint64_t item_empty[2];
+  uint64_t item_full[C::kItems];
+  uint64_t item_empty[C::kItems];
 };
 
 template <typename C>
 struct Sm90Shared {
   alignas(1024) uint8_t query[C::kQueries][C::kConsumers][C::kQueryBytes];
-  alignas(1024) uint8_t key[C::kStages][C::kKeyBytes];
-  alignas(1024) uint8_t value[C::kStages][C::kKeyBytes];
+  alignas(1024) uint8_t key[C::kKeyStages][C::kKeyBytes];
+  alignas(1024) uint8_t value[C::kValueStages][C::kKeyBytes];
   Sm90Barriers<C> barriers;
-  Sm90Item items[2];
+  Sm90Item items[C::kItems];
 };
 
 // Place in a ring of `kSlots`: the slot, and how often the ring has gone round.

@@ -39,6 +39,13 @@ __device__ __forceinline__ void TmaPrefetch2d(const CUtensorMap* map, int32_t x,
                : "memory");
 }
 
+// Starts the copy of `bytes` (a multiple of 16, as the address) to L2.
+__device__ __forceinline__ void PrefetchL2(const void* global, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(global)),
+               "r"(bytes)
+               : "memory");
+}
+
 }  // namespace baton::kernels::ptx
 
 #endif  // BATON_KERNELS_PTX_TMA_CUH_
