@@ -1,8 +1,9 @@
 // Both prefill attention kernels against plain loops in double precision, over shapes, options and
-// batches; NaN in every slot without a visible key; and, for the deterministic kernel, equal bits
-// however a prompt is cut.
+// batches; NaN in every slot without a visible key; and equal bits however a prompt is cut and
+// whatever shares its batch.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -214,32 +215,61 @@ TEST_P(PrefillAttentionCuda, RepeatsItselfToTheBit) {
   }
 }
 
-TEST_P(PrefillAttentionCuda, GivesARowTheSameBitsHoweverItsPromptIsCut) {
-  constexpr int32_t kLength = 300;
-  for (const int32_t window : {0, 100}) {
-    PrefillCase whole = {.head_dim = GetParam(),
-                         .num_heads = 4,
-                         .num_kv_heads = 2,
-                         .query_lengths = {kLength},
-                         .kv_lengths = {kLength},
-                         .window = window};
-    const std::vector<uint16_t> expected = PrefillFixture(whole).Run();
-    const auto row_size = static_cast<size_t>(whole.num_heads * whole.head_dim);
-    int32_t done = 0;
-    for (const int32_t chunk : {1, 63, 64, 65, 1, 1, 105}) {
-      PrefillCase cut = whole;
-      cut.block_tokens = done % 2 == 0 ? 16 : 128;
-      cut.query_lengths = {chunk, 40, 1};
-      cut.kv_lengths = {done + chunk, 70, 333};
-      const std::vector<uint16_t> out = PrefillFixture(cut).Run();
-      for (size_t i = 0; i < static_cast<size_t>(chunk) * row_size; ++i) {
-        ASSERT_EQ(out[i], expected[static_cast<size_t>(done) * row_size + i])
-            << "window " << window << " chunk of " << chunk << " at " << done << ", row "
-            << i / row_size << " column " << i % row_size;
-      }
-      done += chunk;
+// Runs `whole`, which has one sequence, then its prompt in chunks beside other sequences.
+void ExpectSameBitsInChunks(const PrefillCase& whole, const std::vector<int32_t>& chunks,
+                            std::mt19937& random) {
+  const std::vector<uint16_t> expected = PrefillFixture(whole).Run();
+  const auto row_size = static_cast<size_t>(whole.num_heads * whole.head_dim);
+  int32_t done = 0;
+  for (const int32_t chunk : chunks) {
+    PrefillCase cut = whole;
+    cut.block_tokens = 16 << random() % 4;
+    cut.num_multiprocessors = 1 + static_cast<int32_t>(random() % 6);
+    cut.query_lengths = {chunk};
+    cut.kv_lengths = {done + chunk};
+    for (uint32_t others = random() % 3; others > 0; --others) {
+      cut.query_lengths.push_back(1 + static_cast<int32_t>(random() % 150));
+      cut.kv_lengths.push_back(cut.query_lengths.back() + static_cast<int32_t>(random() % 300));
     }
-    ASSERT_EQ(done, kLength);
+    const std::vector<uint16_t> out = PrefillFixture(cut).Run();
+    for (size_t i = 0; i < static_cast<size_t>(chunk) * row_size; ++i) {
+      ASSERT_EQ(out[i], expected[static_cast<size_t>(done) * row_size + i])
+          << (whole.kernel == PrefillKernel::kSm90 ? "sm90" : "mma") << " type "
+          << static_cast<int>(whole.type) << " window " << whole.window << " softcap "
+          << whole.softcap << " early_keys " << whole.early_keys << " heads " << whole.num_heads
+          << "/" << whole.num_kv_heads << " chunk of " << chunk << " at " << done << ", row "
+          << i / row_size << " column " << i % row_size;
+    }
+    done += chunk;
+  }
+  ASSERT_EQ(done, whole.query_lengths[0]);
+}
+
+TEST_P(PrefillAttentionCuda, GivesARowTheSameBitsHoweverItsPromptIsCut) {
+  constexpr int32_t kLength = 460;
+  std::mt19937 random(3);
+  for (const PrefillKernel kernel : KernelsFor(GetParam())) {
+    for (const float early_keys : {0.0f, 20.0f, 300.0f}) {
+      for (const int32_t window : {0, 100}) {
+        std::vector<int32_t> chunks = {1, 63, 64, 65, 1, 1};
+        int32_t left = kLength - 195;
+        while (left > 0) {
+          chunks.push_back(std::min(left, 1 + static_cast<int32_t>(random() % 160)));
+          left -= chunks.back();
+        }
+        ExpectSameBitsInChunks({.kernel = kernel,
+                                .type = random() % 2 == 0 ? HalfType::kBF16 : HalfType::kF16,
+                                .head_dim = GetParam(),
+                                .num_heads = random() % 2 == 0 ? 4 : 6,
+                                .num_kv_heads = 2,
+                                .query_lengths = {kLength},
+                                .kv_lengths = {kLength},
+                                .window = window,
+                                .softcap = random() % 3 == 0 ? 30.0f : 0.0f,
+                                .early_keys = early_keys},
+                               chunks, random);
+      }
+    }
   }
 }
 

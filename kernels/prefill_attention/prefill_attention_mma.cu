@@ -4,7 +4,7 @@
 // off the work list, in steps of the grid, and goes over the keys 64 at a time, from the tile of
 // the first visible key upwards. K and V come by cp.async, the next 64 keys while these are used.
 //
-// Deterministic mode: key tiles lie at absolute multiples of 64, every row's sums run over them in
+// Bits: key tiles lie at absolute multiples of 64, every row's sums run over them in
 // order, and a tile in which a row sees no key leaves it as it was, to the bit (factor 1, products
 // 0). So a row's bits depend neither on its neighbours, nor on the chunk that it came in, nor on
 // the block size. (A KV split would break that; so long contexts of few rows are slow here.)
@@ -201,7 +201,8 @@ __device__ __forceinline__ void Softmax(const PrefillAttentionParams& p,
     maximum[r] = fmaxf(maximum[r], state.maximum[r]);
     // A row that has seen no key yet keeps -inf, and its weights and sums stay zero.
     shift[r] = __fmul_rn(maximum[r] == -INFINITY ? 0 : maximum[r], factor);
-    rescale[r] = ptx::Ex2(__fmaf_rn(state.maximum[r], factor, -shift[r]));
+    // Exactly 1 where a tile beyond the row's last key changes nothing.
+    rescale[r] = ptx::Ex2(__fadd_rn(__fmul_rn(state.maximum[r], factor), -shift[r]));
     state.maximum[r] = maximum[r];
   }
   float total[2] = {0, 0};
