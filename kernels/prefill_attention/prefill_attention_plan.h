@@ -2,9 +2,9 @@
 // shape and window use it.
 //
 // Tiles are listed longest first, since a tile's cost grows with its position and the kernels hand
-// them out in this order: the short ones level the end. They are grouped in sections whose keys
-// and values fit in the second-level cache together, because many tiles of a section run at once
-// and read the same keys.
+// them out nearly in this order: the short ones level the end. They are grouped in sections whose
+// keys and values fit in the second-level cache together, because many tiles of a section run at
+// once and read the same keys.
 // Query heads that share a KV head are folded into the rows of one tile where that means fewer
 // key tiles in all: always when chunks are short, and mostly when they are long too, because a
 // tile that spans fewer tokens wastes less on the diagonal.
