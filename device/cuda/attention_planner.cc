@@ -23,14 +23,13 @@ absl::StatusOr<AttentionPlanner> AttentionPlanner::Create(const AttentionOp& op,
   }
   AttentionPlanner planner;
   planner.sequences_max_ = limits.sequences_max;
-  planner.prefill_ = {
-      .kernel = !deterministic && kernels::PrefillSm90Supports(op.head_dim, block_tokens)
-                    ? PrefillKernel::kSm90
-                    : PrefillKernel::kMma,
-      .num_heads = op.num_heads,
-      .num_kv_heads = op.num_kv_heads,
-      .head_dim = op.head_dim,
-      .window = 0};
+  planner.prefill_ = {.kernel = kernels::PrefillSm90Supports(op.head_dim, block_tokens)
+                                    ? PrefillKernel::kSm90
+                                    : PrefillKernel::kMma,
+                      .num_heads = op.num_heads,
+                      .num_kv_heads = op.num_kv_heads,
+                      .head_dim = op.head_dim,
+                      .window = 0};
   planner.decode_.shape = {.num_heads = op.num_heads,
                            .num_kv_heads = op.num_kv_heads,
                            .head_dim = op.head_dim,
