@@ -1,8 +1,9 @@
 // Products of many rows through cuBLASLt: y[rows, n] = x[rows, k] w[n, k]^T (+ bias[n]).
 //
 // Row counts are rounded up to buckets. Which algorithm serves a bucket is decided off the step
-// path, by Prepare: the library proposes candidates, each is timed with a cold L2, and the best is
-// kept in memory and in a file (matmul_plan_cache.h). Run then asks nothing, allocates nothing and
+// path, by Prepare: the library proposes candidates, some more that have proved good are added, all
+// are timed in turn with a cold L2, and the best is kept in memory and in a file
+// (matmul_plan_cache.h). Run then asks nothing, allocates nothing and
 // may be captured; launch parameters depend on the actual number of rows.
 //
 // Thread-compatible: owned by the device's thread.
@@ -85,19 +86,30 @@ class MatmulPlans {
   const MatmulPlanCache& cache() const { return cache_; }
 
  private:
-  struct Library;  // The handle; keeps cublasLt.h out of this header.
+  struct Library;   // The handle; keeps cublasLt.h out of this header.
+  class EventPair;  // Around what is timed.
 
   MatmulPlans(const MatmulPlansOptions& options, std::unique_ptr<Library> library);
   MatmulKey KeyOf(const MatmulShape& shape, int32_t bucket) const;
   absl::StatusOr<std::vector<MatmulChoice>> Candidates(const MatmulShape& shape, int32_t bucket,
                                                        int32_t count) const;
+  // Adds what the heuristic leaves out and the library takes.
+  void AddReshaped(const MatmulShape& shape, int32_t bucket,
+                   std::vector<MatmulChoice>* choices) const;
+  // Microseconds with a cold L2. ERRORS: Internal: the device.
+  absl::StatusOr<double> TimeOnce(const MatmulParams& params, const MatmulChoice& choice,
+                                  void* flush, const EventPair& events,
+                                  kernels::CudaStream stream) const;
+  // The best of `candidates`, of near ties with many rows the first. They are timed in turn, round
+  // after round: products of many rows draw the full power, the clock falls by a sixth within 100
+  // ms, and whoever is timed first looks best.
   absl::StatusOr<MatmulChoice> Measure(const MatmulParams& params,
                                        const std::vector<MatmulChoice>& candidates, void* flush,
                                        TimePoint deadline, kernels::CudaStream stream) const;
   absl::Status Tune(const MatmulShape& shape, const std::vector<int32_t>& buckets, const void* w,
                     TimePoint deadline, kernels::CudaStream stream);
-  // True when the library still accepts a choice that came from the file.
-  bool Accepts(const MatmulShape& shape, int32_t bucket, const MatmulChoice& choice) const;
+  // True when the library takes an algorithm that it has not proposed; sets its workspace.
+  bool Accepts(const MatmulShape& shape, int32_t bucket, MatmulChoice* choice) const;
   absl::Status RunChoice(const MatmulParams& params, const MatmulChoice& choice,
                          kernels::CudaStream stream) const;
 
