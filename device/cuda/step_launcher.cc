@@ -10,6 +10,7 @@
 #include "device/cuda/cuda_weight.h"
 #include "kernels/decode_attention/decode_attention_cuda.h"
 #include "kernels/embedding/embedding_cuda.h"
+#include "kernels/gated_linear/gated_linear_cuda.h"
 #include "kernels/linear/skinny_linear_cuda.h"
 #include "kernels/linear/swiglu_cuda.h"
 #include "kernels/norm/norm_cuda.h"
@@ -27,6 +28,8 @@ namespace {
 const CudaWeight& OnGpu(const WeightPtr& weight) { return static_cast<const CudaWeight&>(*weight); }
 
 bool IsGated(const LinearOp& op) { return op.epilogue == LinearEpilogue::kSwiglu; }
+// With many rows one kernel for product and activation; others go to cuBLASLt.
+bool IsGatedLinear(const LinearOp& op) { return IsGated(op) && op.bias == nullptr; }
 
 kernels::PagedKv16 PagesOf(const KvPool& kv) {
   const KvLayout& layout = kv.layout();
@@ -98,7 +101,7 @@ absl::Status StepLauncher::Allocate(int32_t tokens_max) {
   int64_t gated_rows = 0;
   for (const Op& op : list_.ops) {
     if (const auto* linear = std::get_if<LinearOp>(&op)) {
-      if (!IsGated(*linear)) continue;
+      if (!IsGated(*linear) || IsGatedLinear(*linear)) continue;
       gated_rows = std::max(gated_rows, OnGpu(linear->weight).padded_rows() * int64_t{2});
     } else if (const auto* sample = std::get_if<SampleOp>(&op)) {
       logits_ = sample->logits;
@@ -199,7 +202,9 @@ absl::Status StepLauncher::Run(const AddNormOp& op) {
 absl::Status StepLauncher::Run(const LinearOp& op) {
   const int32_t rows = Rows(op.in);
   if (rows == 0) return absl::OkStatus();
-  if (rows > kSkinnyRowsMax && !context_.deterministic()) return RunMatmul(op, rows);
+  if (rows > kSkinnyRowsMax && !context_.deterministic()) {
+    return IsGatedLinear(op) ? RunGatedLinear(op, rows) : RunMatmul(op, rows);
+  }
   for (int32_t begin = 0; begin < rows; begin += kSkinnyRowsMax) {
     RETURN_IF_ERROR(RunSkinny(op, begin, std::min(kSkinnyRowsMax, rows - begin)));
   }
@@ -230,6 +235,24 @@ absl::Status StepLauncher::RunSkinny(const LinearOp& op, int32_t row_begin, int3
                              .counters = reinterpret_cast<uint32_t*>(skinny_counters_.get())},
                             context_.stream(), NextOrder()),
       "product of few rows");
+}
+
+absl::Status StepLauncher::RunGatedLinear(const LinearOp& op, int32_t rows) {
+  const CudaWeight& weight = OnGpu(op.weight);
+  const ValuePlace& in = Place(op.in);
+  const ValuePlace& out = Place(op.out);
+  return Check(kernels::GatedLinear({.x = Data(op.in),
+                                     .x_stride = in.stride,
+                                     .w = weight.data(),
+                                     .y = Data(op.out),
+                                     .y_stride = out.stride,
+                                     .type = type_,
+                                     .rows = rows,
+                                     .n = static_cast<int32_t>(weight.padded_rows()),
+                                     .k = static_cast<int32_t>(weight.padded_cols()),
+                                     .num_sms = context_.num_sms()},
+                                    context_.stream(), NextOrder()),
+               "gated product");
 }
 
 absl::Status StepLauncher::RunMatmul(const LinearOp& op, int32_t rows) {
@@ -275,7 +298,7 @@ absl::Status StepLauncher::TuneProducts(int32_t tokens_max, Duration budget) {
   std::vector<std::pair<const LinearOp*, int32_t>> products;  // One of each shape, and its rows.
   for (const Op& op : list_.ops) {
     const auto* linear = std::get_if<LinearOp>(&op);
-    if (linear == nullptr) continue;
+    if (linear == nullptr || IsGatedLinear(*linear)) continue;
     const bool known = std::any_of(products.begin(), products.end(), [&](const auto& product) {
       return MatmulShapeOf(*product.first) == MatmulShapeOf(*linear);
     });

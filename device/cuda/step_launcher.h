@@ -69,6 +69,7 @@ class StepLauncher {
   absl::Status Run(const GatherRowsOp& op);
   absl::Status Run(const SampleOp& op);
   absl::Status RunSkinny(const LinearOp& op, int32_t row_begin, int32_t rows);
+  absl::Status RunGatedLinear(const LinearOp& op, int32_t rows);
   absl::Status RunMatmul(const LinearOp& op, int32_t rows);
   cuda::MatmulShape MatmulShapeOf(const LinearOp& op) const;
 
@@ -96,7 +97,7 @@ class StepLauncher {
   ValuePlan plan_;
   int64_t bytes_ = 0;
   std::shared_ptr<std::byte> workspace_;
-  std::shared_ptr<std::byte> gated_;   // [tokens_max, 2 * widest gated rows]
+  std::shared_ptr<std::byte> gated_;   // [tokens_max, 2 * widest gated rows], with bias
   std::shared_ptr<std::byte> skinny_;  // Workspace of the skinny products.
   std::shared_ptr<std::byte> skinny_counters_;
   std::shared_ptr<std::byte> decode_scratch_;  // Partial results of decode attention.
