@@ -5,8 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <numeric>
 #include <random>
 #include <string>
@@ -33,17 +31,6 @@ struct Shape {
   int32_t chunk = 0;        // Query rows of each sequence, its last ones; 0: all.
   int32_t window = 0;
 };
-
-// Value of "name": number in a flat JSON object; 0 when there is none.
-double AnchorTflops(const std::string& name) {
-  const char* path = std::getenv("BATON_ANCHORS");
-  if (path == nullptr) return 0;
-  std::ifstream in(path);
-  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  const std::string key = "\"" + name + "\":";
-  const size_t at = text.find(key);
-  return at == std::string::npos ? 0 : std::strtod(text.c_str() + at + key.size(), nullptr);
-}
 
 template <typename T>
 T* Upload(const std::vector<T>& host) {
@@ -139,7 +126,7 @@ void Run(GpuBench& bench, const Shape& s) {
   WarmUp(bench, run);
   const double us = bench.MedianMicroseconds(run, s.kernel == PrefillKernel::kMma ? 7 : 15);
   const double flops = 4.0 * s.head_dim * s.num_heads * NumPairs(s, chunk);
-  const double anchor = AnchorTflops(s.anchor.empty() ? s.name : s.anchor);
+  const double anchor = Anchor(s.anchor.empty() ? s.name : s.anchor);
   bench.ReportFlops(s.name, us, flops, anchor > 0 ? "cuDNN contiguous" : "none",
                     anchor > 0 ? anchor : 1);
 }
