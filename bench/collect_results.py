@@ -21,6 +21,10 @@ def read(path):
         missing = [key for key in KEYS if key not in row]
         if missing:
             sys.exit(f"{path}: {row.get('name')}: no {', '.join(missing)}")
+        # Of a bench that was run by hand.
+        row["commit"] = row["commit"] or os.environ.get("BATON_COMMIT", "")
+        if not row["commit"]:
+            sys.exit(f"{path}: {row['name']}: of which commit? (BATON_COMMIT)")
         if row["anchor"] == "none":
             row["anchor_value"] = row["ratio"] = 0
     return rows

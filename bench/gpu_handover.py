@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from gpu_serving import program, row
+from gpu_serving import hardware, program, row
 
 MODEL = "m=synthetic:llama3-8b"
 PROMPT_TOKENS = 4096
@@ -106,6 +106,7 @@ def main():
             ("kv_handover_prefill_4k_ttft_ms", prefill, "ms"),
             ("kv_handover_prefill_slowdown", alone / handed_over - 1, "of the prefill rate")):
         rows.append({**row(name + suffix, value, unit),
+                     "hardware": f"{min(gpus, 2)} x {hardware()}",
                      "command": f"bench/gpu_handover.py --kv-wire {args.kv_wire} --chunk {args.chunk}"})
         print(f"{rows[-1]['name']:44} {value:10.4f} {unit}")
     for process in (router, *processes):
