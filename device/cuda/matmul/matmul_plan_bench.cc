@@ -96,8 +96,8 @@ double SkinnyMicroseconds(GpuBench& bench, const Shape& shape, const Buffers& bu
 BATON_GPU_BENCH(matmul_plan) {
   const Buffers buffers;
   const auto plans = MatmulPlans::Create({.buckets = {1, 8, 16, 32, 64, 128, 256, 4096},
-                                          .workspace = buffers.workspace,
-                                          .workspace_bytes = kWorkspaceBytes})
+                                          .library = {.workspace = buffers.workspace,
+                                                      .workspace_bytes = kWorkspaceBytes}})
                          .value();
   for (const Shape& shape : kShapes) {
     const MatmulParams any = Params(shape, buffers, 1, 0);

@@ -32,8 +32,7 @@ using kernels::testing::TestStream;
 
 MatmulPlansOptions Options(const DeviceBytes& workspace) {
   return {.buckets = {16, 128, 512},
-          .workspace = workspace.data(),
-          .workspace_bytes = workspace.size(),
+          .library = {.workspace = workspace.data(), .workspace_bytes = workspace.size()},
           .candidates_max = 8};
 }
 
@@ -106,7 +105,7 @@ TEST(MatmulPlans, EqualTheProductInDouble) {
   const DeviceBytes workspace(size_t{32} << 20);
   for (const bool deterministic : {false, true}) {
     MatmulPlansOptions options = Options(workspace);
-    options.deterministic = deterministic;
+    options.library.deterministic = deterministic;
     const std::unique_ptr<MatmulPlans> plans = MatmulPlans::Create(options).value();
     TestStream stream;
     for (const MatmulShape& shape :
