@@ -29,13 +29,13 @@ constexpr Duration kIdleNap = std::chrono::seconds(1);
 
 void NcclEnd::PostSend(uint64_t sequence_number, absl::Span<const std::byte> bytes,
                        Completion done) {
-  // Never written through when sending.
-  absl::Span<std::byte> span(const_cast<std::byte*>(bytes.data()), bytes.size());
-  core_->Post(PairRole::kSender, {sequence_number, span, std::move(done), {}});
+  core_->operations().PostSend(sequence_number, bytes, std::move(done));
+  core_->Wake();
 }
 
 void NcclEnd::PostReceive(uint64_t sequence_number, absl::Span<std::byte> bytes, Completion done) {
-  core_->Post(PairRole::kReceiver, {sequence_number, bytes, std::move(done), {}});
+  core_->operations().PostReceive(sequence_number, bytes, std::move(done));
+  core_->Wake();
 }
 
 NcclEndCore::NcclEndCore(PairRole role, UniqueFd socket, WakeEvent wake,
@@ -43,74 +43,30 @@ NcclEndCore::NcclEndCore(PairRole role, UniqueFd socket, WakeEvent wake,
     : role_(role),
       socket_(std::move(socket)),
       wake_(std::move(wake)),
-      communicator_(std::move(communicator)) {}
-
-void NcclEndCore::Post(PairRole direction, Operation operation) {
-  CHECK_LE(operation.bytes.size(), kWireOperationBytesMax);
-  if (direction != role_) {
-    operation.refusal = absl::FailedPreconditionError(
-        role_ == PairRole::kSender ? "the connecting end of a wire only sends"
-                                   : "the accepting end of a wire only receives");
-  }
-  {
-    MutexLock lock(mutex_);
-    CHECK_LT(open_, kWireOperationsMax);
-    ++open_;
-    operations_.push_back(std::move(operation));
-  }
-  wake_.Signal();
-}
+      communicator_(std::move(communicator)),
+      operations_(role == PairRole::kSender ? WireDirection::kSend : WireDirection::kReceive) {}
 
 void NcclEndCore::Abort(const absl::Status& reason) {
   Break(absl::CancelledError(absl::StrCat("aborted: ", reason.message())));
   wake_.Signal();
 }
 
-void NcclEndCore::Break(const absl::Status& status) {
-  MutexLock lock(mutex_);
-  if (broken_.ok()) broken_ = status;
-}
-
-absl::Status NcclEndCore::broken() const {
-  MutexLock lock(mutex_);
-  return broken_;
-}
-
-bool NcclEndCore::Quiescent() const {
-  MutexLock lock(mutex_);
-  return open_ == 0;
-}
-
 void NcclEndCore::Release() {
   Abort(absl::CancelledError("wire end destroyed"));
-  {
-    MutexLock lock(mutex_);
-    while (open_ > 0) quiescent_.WaitFor(mutex_, kIdleNap);
-    released_ = true;
-  }
+  operations_.AwaitQuiescence();
+  released_ = true;
   wake_.Signal();
 }
 
 void NcclEndCore::CompleteFront(const absl::Status& status) {
-  WireEnd::Completion done;
-  {
-    MutexLock lock(mutex_);
-    done = std::move(operations_.front().done);
-    operations_.pop_front();
-  }
   if (announced_ > 0) --announced_;
-  if (launched_ > 0) --launched_;
-  // A copy that shares nothing with ours (memory_link.cc says why).
-  done(absl::Status(status.code(), status.message()));
-  done = nullptr;  // Its captures go before quiescence is reported.
-  MutexLock lock(mutex_);
-  --open_;
-  if (open_ == 0) quiescent_.SignalAll();
+  if (!ends_at_.empty()) ends_at_.pop_front();
+  operations_.CompleteFront(status);
 }
 
 void NcclEndCore::Run() {
   for (;;) {
-    const absl::Status status = broken();
+    const absl::Status status = operations_.broken();
     if (status.ok()) {
       ServeOpen();
     } else if (ServeBroken(status)) {
@@ -124,25 +80,19 @@ bool NcclEndCore::ServeBroken(const absl::Status& status) {
   if (communicator_ != nullptr && !communicator_->ending()) {
     // The peer learns of it; what was said before still arrives.
     shutdown(socket_.get(), SHUT_WR);
-    communicator_->BeginEnd(/*orderly=*/launched_ == 0 && !failed_, [this] { wake_.Signal(); });
+    communicator_->BeginEnd(/*orderly=*/ends_at_.empty() && !failed_, [this] { wake_.Signal(); });
   }
   // Its place is another pair's as soon as nothing of it runs, however long the end is kept.
   // On a lost GPU nothing proves it; then an end without anything launched does not need it.
   if (communicator_ != nullptr &&
-      (communicator_->Quiet() || (communicator_->lost() && launched_ == 0))) {
+      (communicator_->Quiet() || (communicator_->lost() && ends_at_.empty()))) {
     communicator_.reset();
   }
-  if (launched_ == 0 || communicator_ == nullptr) {
-    while (OperationAt(0) != nullptr) CompleteFront(status);
+  if (ends_at_.empty() || communicator_ == nullptr) {
+    while (operations_.At(0) != nullptr) CompleteFront(status);
   }
   if (communicator_ != nullptr) return false;
-  MutexLock lock(mutex_);
-  return released_ && operations_.empty();
-}
-
-NcclEndCore::Operation* NcclEndCore::OperationAt(size_t index) {
-  MutexLock lock(mutex_);
-  return index < operations_.size() ? &operations_[index] : nullptr;
+  return released_ && operations_.At(0) == nullptr;
 }
 
 void NcclEndCore::ServeOpen() {
@@ -157,7 +107,7 @@ void NcclEndCore::ServeOpen() {
 }
 
 void NcclEndCore::AnnounceReceives() {
-  while (Operation* operation = OperationAt(announced_)) {
+  while (const WireOperation* operation = operations_.At(announced_)) {
     if (!operation->refusal.ok()) return;
     QueueFrame(PairFrame::Kind::kReceivePosted, *operation);
     ++announced_;
@@ -165,37 +115,36 @@ void NcclEndCore::AnnounceReceives() {
 }
 
 void NcclEndCore::LaunchMatched() {
-  while (Operation* operation = OperationAt(launched_)) {
+  while (const WireOperation* operation = operations_.At(ends_at_.size())) {
     if (!operation->refusal.ok()) {
-      if (launched_ == 0) Break(operation->refusal);
+      if (ends_at_.empty()) Break(operation->refusal);
       return;
     }
-    if (peer_.empty() || !Launch(operation, peer_.front())) return;
+    if (peer_.empty() || !Launch(*operation, peer_.front())) return;
     peer_.pop_front();
-    ++launched_;
+    ends_at_.push_back(posted_);
     busy_since_ = Clock::Real()->Now();
   }
 }
 
-bool NcclEndCore::Launch(Operation* operation, const PairFrame& peer) {
+bool NcclEndCore::Launch(const WireOperation& operation, const PairFrame& peer) {
   const bool sends = role_ == PairRole::kSender;
-  if (peer.sequence_number != operation->sequence_number ||
-      peer.length != operation->bytes.size()) {
-    if (launched_ > 0) return false;  // What fits ends first.
+  if (peer.sequence_number != operation.sequence_number || peer.length != operation.bytes.size()) {
+    if (!ends_at_.empty()) return false;  // What fits ends first.
     // So that the other side sees the difference too.
-    if (sends) QueueFrame(PairFrame::Kind::kSendPosted, *operation);
+    if (sends) QueueFrame(PairFrame::Kind::kSendPosted, operation);
     FlushFrames();
-    Break(absl::DataLossError(absl::StrCat("nccl wire: ", operation->bytes.size(),
+    Break(absl::DataLossError(absl::StrCat("nccl wire: ", operation.bytes.size(),
                                            " bytes with sequence number ",
-                                           operation->sequence_number, " posted, ", peer.length,
+                                           operation.sequence_number, " posted, ", peer.length,
                                            " with ", peer.sequence_number, " by the peer")));
     return false;
   }
-  if (!operation->bytes.empty()) {
+  if (!operation.bytes.empty()) {
     const absl::StatusOr<bool> ready = (*communicator_)->Ready();
     absl::Status status = ready.status();
     if (ready.ok() && !*ready) return false;
-    if (ready.ok()) status = (*communicator_)->Post(operation->bytes);
+    if (ready.ok()) status = (*communicator_)->Post(operation.bytes);
     if (!status.ok()) {
       failed_ = true;
       Break(status);
@@ -203,21 +152,20 @@ bool NcclEndCore::Launch(Operation* operation, const PairFrame& peer) {
     }
     ++posted_;
   }
-  operation->ends_at = posted_;
   // After the launch: whoever hears of a send may rely on it.
-  if (sends) QueueFrame(PairFrame::Kind::kSendPosted, *operation);
+  if (sends) QueueFrame(PairFrame::Kind::kSendPosted, operation);
   return true;
 }
 
 void NcclEndCore::CompleteEnded() {
-  if (launched_ == 0) return;
+  if (ends_at_.empty()) return;
   const absl::StatusOr<uint64_t> completed = (*communicator_)->Completed();
   if (!completed.ok()) {
     failed_ = true;
     Break(completed.status());
     return;
   }
-  while (launched_ > 0 && OperationAt(0)->ends_at <= *completed) {
+  while (!ends_at_.empty() && ends_at_.front() <= *completed) {
     CompleteFront(absl::OkStatus());
     busy_since_ = Clock::Real()->Now();
   }
@@ -253,7 +201,7 @@ void NcclEndCore::TakeFrames() {
   in_.erase(in_.begin(), in_.begin() + static_cast<ptrdiff_t>(taken));
 }
 
-void NcclEndCore::QueueFrame(PairFrame::Kind kind, const Operation& operation) {
+void NcclEndCore::QueueFrame(PairFrame::Kind kind, const WireOperation& operation) {
   const PairFrameBytes bytes = EncodePairFrame({.kind = kind,
                                                 .sequence_number = operation.sequence_number,
                                                 .length = operation.bytes.size()});
@@ -278,11 +226,11 @@ void NcclEndCore::FlushFrames() {
 }
 
 void NcclEndCore::Await() {
-  const bool open = broken().ok();
+  const bool open = operations_.broken().ok();
   Duration nap = kIdleNap;
   if (!open) {
     nap = communicator_ == nullptr ? kIdleNap : kEndingNap;
-  } else if (launched_ > 0 || (!peer_.empty() && OperationAt(0) != nullptr)) {
+  } else if (!ends_at_.empty() || (!peer_.empty() && operations_.At(0) != nullptr)) {
     nap = Clock::Real()->Now() - busy_since_ < kSpinLimit ? Duration::zero() : kBusyNap;
   }
   pollfd fds[2] = {{wake_.fd(), POLLIN, 0}, {open ? socket_.get() : -1, POLLIN, 0}};

@@ -13,6 +13,7 @@
 #ifndef BATON_KVTRANSFER_NCCL_NCCL_END_H_
 #define BATON_KVTRANSFER_NCCL_NCCL_END_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -22,56 +23,44 @@
 
 #include "absl/status/status.h"
 #include "common/base/clock.h"
-#include "common/base/mutex.h"
 #include "kvtransfer/nccl/owned_communicator.h"
 #include "kvtransfer/nccl/pair_frames.h"
 #include "kvtransfer/tcp/tcp_socket.h"
 #include "kvtransfer/wire.h"
+#include "kvtransfer/wire_operations.h"
 
 namespace baton::kvtransfer {
 
 // What a NcclEnd and its thread share.
 class NcclEndCore {
  public:
-  struct Operation {
-    uint64_t sequence_number = 0;
-    absl::Span<std::byte> bytes;  // Read only when sending.
-    WireEnd::Completion done;
-    absl::Status refusal;
-    // Once launched: it has ended when the communicator has completed so many operations.
-    uint64_t ends_at = 0;
-  };
-
   NcclEndCore(PairRole role, UniqueFd socket, WakeEvent wake,
               std::unique_ptr<OwnedCommunicator> communicator);
 
-  void Post(PairRole direction, Operation operation) EXCLUDES(mutex_);
-  void Abort(const absl::Status& reason) EXCLUDES(mutex_);
-  bool Quiescent() const EXCLUDES(mutex_);
+  WireOperations& operations() { return operations_; }
+  void Wake() { wake_.Signal(); }
+  void Abort(const absl::Status& reason);
   // The end is destroyed: aborts, waits until it is quiescent and lets Run return.
-  void Release() EXCLUDES(mutex_);
+  void Release();
   // The posting thread. Returns when the end was released and its communicator is gone.
-  void Run() EXCLUDES(mutex_);
+  void Run();
 
  private:
   // True when Run may return.
-  bool ServeBroken(const absl::Status& status) EXCLUDES(mutex_);
-  void ServeOpen() EXCLUDES(mutex_);
-  // Null: none. Pointers stay valid while others push at the end of the queue.
-  Operation* OperationAt(size_t index) EXCLUDES(mutex_);
-  void AnnounceReceives() EXCLUDES(mutex_);
-  void LaunchMatched() EXCLUDES(mutex_);
+  bool ServeBroken(const absl::Status& status);
+  void ServeOpen();
+  void AnnounceReceives();
+  void LaunchMatched();
   // False: not now, or broken.
-  bool Launch(Operation* operation, const PairFrame& peer) EXCLUDES(mutex_);
-  void CompleteEnded() EXCLUDES(mutex_);
-  void CompleteFront(const absl::Status& status) EXCLUDES(mutex_);
-  void ReadFrames() EXCLUDES(mutex_);
-  void TakeFrames() EXCLUDES(mutex_);
-  void QueueFrame(PairFrame::Kind kind, const Operation& operation);
-  void FlushFrames() EXCLUDES(mutex_);
-  void Await() EXCLUDES(mutex_);
-  void Break(const absl::Status& status) EXCLUDES(mutex_);
-  absl::Status broken() const EXCLUDES(mutex_);
+  bool Launch(const WireOperation& operation, const PairFrame& peer);
+  void CompleteEnded();
+  void CompleteFront(const absl::Status& status);
+  void ReadFrames();
+  void TakeFrames();
+  void QueueFrame(PairFrame::Kind kind, const WireOperation& operation);
+  void FlushFrames();
+  void Await();
+  void Break(const absl::Status& status) { operations_.Break(status); }
 
   const PairRole role_;
   const UniqueFd socket_;
@@ -83,18 +72,16 @@ class NcclEndCore {
   std::vector<std::byte> in_;   // Bytes of frames.
   std::vector<std::byte> out_;  // Not taken by the socket yet.
   size_t announced_ = 0;        // Operations at the front of the queue; D only.
-  size_t launched_ = 0;         // Likewise.
-  uint64_t posted_ = 0;         // To the communicator, ever.
+  // Of each operation at the front that was launched: it has ended when the communicator has
+  // completed so many.
+  std::deque<uint64_t> ends_at_;
+  uint64_t posted_ = 0;  // To the communicator, ever.
   bool peer_left_ = false;
   bool failed_ = false;  // The communicator.
   TimePoint busy_since_{};
 
-  mutable Mutex mutex_;
-  CondVar quiescent_;
-  std::deque<Operation> operations_ GUARDED_BY(mutex_);
-  size_t open_ GUARDED_BY(mutex_) = 0;
-  absl::Status broken_ GUARDED_BY(mutex_);
-  bool released_ GUARDED_BY(mutex_) = false;
+  WireOperations operations_;
+  std::atomic<bool> released_{false};
 };
 
 class NcclEnd : public WireEnd {
@@ -106,7 +93,7 @@ class NcclEnd : public WireEnd {
                 Completion done) override;
   void PostReceive(uint64_t sequence_number, absl::Span<std::byte> bytes, Completion done) override;
   void Abort(const absl::Status& reason) override { core_->Abort(reason); }
-  bool Quiescent() const override { return core_->Quiescent(); }
+  bool Quiescent() const override { return core_->operations().Quiescent(); }
 
  private:
   const std::shared_ptr<NcclEndCore> core_;

@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<WireEnd>> NcclPair::MakeTcpEnd(const std::string&
   LogWarning("KV goes over TCP, not NCCL", {{"role", sends ? "sender" : "receiver"}, {"why", why}});
   ASSIGN_OR_RETURN(
       std::unique_ptr<WireEnd> end,
-      TcpEnd::Create(sends ? TcpEnd::Direction::kSend : TcpEnd::Direction::kReceive, TakeSocket()));
+      TcpEnd::Create(sends ? WireDirection::kSend : WireDirection::kReceive, TakeSocket()));
   return std::make_unique<StagedEnd>(std::move(end), StagingPlace::kHost, setup_.device);
 }
 

@@ -30,7 +30,7 @@ bool IsWildcard(const HostPort& address) {
 absl::StatusOr<std::unique_ptr<WireEnd>> ConnectToOffer(const WireOffer& offer, Duration limit) {
   const TimePoint deadline = SaturatingAdd(Clock::Real()->Now(), limit);
   ASSIGN_OR_RETURN(TcpConnection connection, ConnectTcpWire(offer, false, deadline));
-  return TcpEnd::Create(TcpEnd::Direction::kSend, std::move(connection.socket));
+  return TcpEnd::Create(WireDirection::kSend, std::move(connection.socket));
 }
 
 class TcpWireImpl : public TcpWire {
@@ -202,7 +202,7 @@ class TcpWireImpl : public TcpWire {
     } else if (upgrade_ != nullptr) {
       upgrade_->Accept(std::move(h->socket), agreed, std::move(accepted));
     } else {
-      accepted(TcpEnd::Create(TcpEnd::Direction::kReceive, std::move(h->socket)));
+      accepted(TcpEnd::Create(WireDirection::kReceive, std::move(h->socket)));
     }
     return true;
   }
