@@ -154,6 +154,8 @@ def main():
         except RuntimeError as error:
             print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
         print(f"{name:40} {figures.get(name, '-')}", flush=True)
+    if len(sys.argv) > 2 and len(figures) < len(runs):
+        sys.exit("what was asked for could not be measured")
     if len(sys.argv) > 1:
         with open(sys.argv[1], "w", encoding="utf-8") as out:
             json.dump(figures, out, indent=2)

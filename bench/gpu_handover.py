@@ -69,6 +69,7 @@ def main():
     parser.add_argument("--kv-wire", default="auto", choices=("tcp", "auto", "nccl"))
     parser.add_argument("--chunk", type=int, default=512, help="tokens a step of the prefill worker")
     parser.add_argument("--staging-slot", default="auto")
+    parser.add_argument("--kv-nccl-ctas", type=int, default=16)
     parser.add_argument("--logs", help="a folder for logs that time every piece of a hand-over")
     parser.add_argument("--one-gpu", action="store_true",
                         help="both on one GPU: to try the script, its rows are named so")
@@ -85,7 +86,7 @@ def main():
         processes.append(start(
             args.bundle, args.logs, role, role, "--listen", addresses[-1], "--metrics", "127.0.0.1:0", "--device",
             f"cuda:{0 if args.one_gpu else number}", "--kv-wire", args.kv_wire, "--kv-memory", "16GiB",
-            "--staging-slot", args.staging_slot,
+            "--staging-slot", args.staging_slot, "--kv-nccl-ctas", str(args.kv_nccl_ctas),
             "--max-tokens-per-step", str(args.chunk), "--context", "8192", "--cache",
             os.environ.get("BATON_CACHE", "/tmp/baton"), MODEL)[0])
     router, ready = start(args.bundle, args.logs, "router", "router", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
@@ -107,7 +108,8 @@ def main():
             ("kv_handover_prefill_slowdown", alone / handed_over - 1, "of the prefill rate")):
         rows.append({**row(name + suffix, value, unit),
                      "hardware": f"{min(gpus, 2)} x {hardware()}",
-                     "command": f"bench/gpu_handover.py --kv-wire {args.kv_wire} --chunk {args.chunk}"})
+                     "command": f"bench/gpu_handover.py --kv-wire {args.kv_wire} "
+                                f"--chunk {args.chunk} --kv-nccl-ctas {args.kv_nccl_ctas}"})
         print(f"{rows[-1]['name']:44} {value:10.4f} {unit}")
     for process in (router, *processes):
         process.terminate()

@@ -94,11 +94,13 @@ class Generator {
       if (tokens > 0 && sample_.tokens == 0) {
         sample_.first_token_seconds = ToSeconds(now - start_);
         first_ = now;
-      } else if (tokens > 0 && sample_.tokens == 1) {
+      } else if (tokens > 0 && tokens_at_second_ == 0) {
         sample_.second_token_seconds = ToSeconds(now - first_);
         second_ = now;
+        tokens_at_second_ = sample_.tokens + tokens;
       } else if (tokens > 0) {
-        sample_.later_token_seconds = ToSeconds(now - second_) / (sample_.tokens + tokens - 2);
+        sample_.later_token_seconds =
+            ToSeconds(now - second_) / (sample_.tokens + tokens - tokens_at_second_);
       }
       sample_.tokens += tokens;
       StartRead(&response_);
@@ -121,6 +123,7 @@ class Generator {
     TimePoint start_;
     TimePoint first_;
     TimePoint second_;
+    int tokens_at_second_ = 0;  // Received by then; a message may bring several.
     Sample sample_;
   };
 

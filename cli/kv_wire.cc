@@ -83,7 +83,7 @@ absl::StatusOr<KvWire> MakeKvWire(const KvWireFlags& flags, const std::string& a
         absl::StrCat("--kv-wire: '", absl::CHexEscape(flags.wire), "' is none of auto, tcp, nccl"));
   }
   absl::StatusOr<KvWire> wire = MakeNccl(flags, advertise, listens, device);
-  if (wire.ok()) return wire;
+  if (wire.ok() || absl::IsInvalidArgument(wire.status())) return wire;
   if (flags.wire == "nccl") return Annotate(wire.status(), "--kv-wire nccl");
   // Without a GPU there is nothing to miss.
   if (device.name() != "cpu") {

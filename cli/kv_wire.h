@@ -32,8 +32,8 @@ struct KvWire {
 // `listens`: a decode worker. "auto" takes NCCL when the device is a GPU and the plug-in can use
 // it, and TCP otherwise (a warning says why, if it is a GPU). Call it before the models are loaded:
 // they take what memory is left. `device` must outlive the wire. ERRORS: InvalidArgument naming the
-// flag; FailedPrecondition, NotFound, ResourceExhausted: nccl was asked for and cannot be had, and
-// why.
+// flag or what is wrong with it; FailedPrecondition, NotFound, ResourceExhausted: nccl was asked
+// for and cannot be had, and why.
 absl::StatusOr<KvWire> MakeKvWire(const KvWireFlags& flags, const std::string& advertise,
                                   bool listens, Device& device);
 

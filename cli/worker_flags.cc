@@ -17,8 +17,8 @@ namespace {
 
 constexpr char kAuto[] = "auto";
 constexpr uint64_t kCpuKvMemoryBytes = uint64_t{1} << 30;
-// Between GPUs a hand-over is as quick as its pieces are large (NVLink: 201 GB/s at 4 MiB, 326 at
-// 32 MiB); over TCP small pieces are gathered, sent and scattered at the same time.
+// Between GPUs a hand-over is as quick as its pieces are large (NCCL alone over NVLink: 201 GB/s at
+// 4 MiB, 326 at 32 MiB); over TCP small pieces are gathered, sent and scattered at the same time.
 constexpr uint64_t kDeviceSlotBytes = uint64_t{32} << 20;
 constexpr uint64_t kHostSlotBytes = uint64_t{4} << 20;
 
@@ -50,9 +50,10 @@ void AddWorkerFlags(CLI::App& command, WorkerFlags& flags) {
       ->check(CLI::Range(16, 1 << 16));
   command.add_option("--max-sequences", flags.max_sequences, "Sequences that run at a time")
       ->check(CLI::Range(1, 4096));
-  command.add_option("--staging-slot", flags.staging_slot,
-                     "Bytes of one KV staging slot: the largest piece of a hand-over; auto: 32MiB "
-                     "over NCCL, else 4MiB");
+  command.add_option(
+      "--staging-slot", flags.staging_slot,
+      "Bytes of one of the eight KV staging slots: the largest piece of a hand-over; "
+      "auto: 32MiB of the GPU where NCCL can be used, else 4MiB");
   command.add_flag("--null-engine", flags.null_engine,
                    "Load no weights and answer with a fixed token: to measure all the rest");
 }
@@ -115,9 +116,14 @@ absl::StatusOr<worker::WorkerOptions> MakeWorkerOptions(const WorkerFlags& flags
 
 void ResolveStagingSlot(const WorkerFlags& flags, const kvtransfer::Wire& wire,
                         worker::WorkerOptions& options) {
-  if (flags.staging_slot != kAuto) return;
-  options.transfer.staging_slot_bytes =
-      wire.staging_place() == StagingPlace::kDevice ? kDeviceSlotBytes : kHostSlotBytes;
+  const bool on_device = wire.staging_place() == StagingPlace::kDevice;
+  if (flags.staging_slot == kAuto) {
+    options.transfer.staging_slot_bytes = on_device ? kDeviceSlotBytes : kHostSlotBytes;
+  }
+  options.device_staging_bytes = on_device
+                                     ? static_cast<int64_t>(options.transfer.staging_slot_bytes) *
+                                           options.transfer.staging_slots
+                                     : 0;
 }
 
 absl::StatusOr<std::unique_ptr<Device>> MakeWorkerDevice(const WorkerFlags& flags,

@@ -40,7 +40,7 @@ absl::StatusOr<uint64_t> ParseBytes(const std::string& text);
 // ERRORS: InvalidArgument naming the flag.
 absl::StatusOr<worker::WorkerOptions> MakeWorkerOptions(const WorkerFlags& flags);
 
-// What "auto" means for the wire that KV goes over.
+// What "auto" means for the wire that KV goes over, and what the slots take of the device.
 void ResolveStagingSlot(const WorkerFlags& flags, const kvtransfer::Wire& wire,
                         worker::WorkerOptions& options);
 

@@ -110,6 +110,7 @@ void SenderCore::OnConnected(uint64_t pair_serial, absl::StatusOr<std::unique_pt
     return;
   }
   const TimePoint now = setup_.clock->Now();
+  pair->chunk_bytes_max = std::min(pair->chunk_bytes_max, pair->end->piece_bytes_max());
   pair->state = PairState::kOpen;
   pair->state_deadline = kNever;
   pair->last_progress = now;

@@ -1,12 +1,15 @@
 // Pairs that fail: at first contact, by silence, by their link, by their wire, and what is left
 // after it. Everything is tried over a real pair with faults injected below or beside it.
 #include <atomic>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/fault/fault_wire.h"
 #include "kvtransfer/local/local_wire.h"
+#include "kvtransfer/nccl/two_process_wire.h"
 #include "kvtransfer/scripted_peer.h"
 #include "kvtransfer/transfer_harness.h"
 
@@ -24,6 +27,44 @@ TransferOptions ImpatientOptions() {
   options.chunk_limit = milliseconds(250);
   options.connect_limit = milliseconds(250);
   return options;
+}
+
+// An end that wants no pieces of more than 1,000 bytes.
+class SmallPieces : public WireEnd {
+ public:
+  explicit SmallPieces(std::unique_ptr<WireEnd> inner) : inner_(std::move(inner)) {}
+  void PostSend(uint64_t sequence_number, absl::Span<const std::byte> bytes,
+                Completion done) override {
+    EXPECT_LE(bytes.size(), 1000u);
+    inner_->PostSend(sequence_number, bytes, std::move(done));
+  }
+  void PostReceive(uint64_t sequence_number, absl::Span<std::byte> bytes,
+                   Completion done) override {
+    inner_->PostReceive(sequence_number, bytes, std::move(done));
+  }
+  void Abort(const absl::Status& reason) override { inner_->Abort(reason); }
+  bool Quiescent() const override { return inner_->Quiescent(); }
+  uint64_t piece_bytes_max() const override { return 1000; }
+
+ private:
+  const std::unique_ptr<WireEnd> inner_;
+};
+
+TEST(PairPieces, AreNoLargerThanTheEndWants) {
+  TransferHarness h(std::make_unique<DecoratedWire>(
+      MakeLocalWire(), [](std::unique_ptr<WireEnd> end) -> std::unique_ptr<WireEnd> {
+        return std::make_unique<SmallPieces>(std::move(end));
+      }));
+  TestBlocks blocks(3, 5000, 1);
+  ASSERT_TRUE(h.Expect(TransferId(1), &blocks).ok());
+  ASSERT_TRUE(h.Begin(TransferId(1)).ok());
+  h.sender().Push(TransferId(1), blocks.AllRanges());
+  h.sender().Finish(TransferId(1), "");
+  ASSERT_TRUE(h.at_receiver().AwaitQuiescent(TransferId(1)));
+  EXPECT_TRUE(blocks.Equal());
+  EXPECT_EQ(h.receiver_counters().chunks, 15u);
+  h.receiver().ConfirmProgress(TransferId(1));
+  EXPECT_TRUE(h.at_sender().AwaitQuiescent(TransferId(1)));
 }
 
 class PairTest : public ::testing::Test {

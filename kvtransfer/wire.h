@@ -58,6 +58,8 @@ class WireEnd {
   // Idempotent; never blocks.
   virtual void Abort(const absl::Status& reason) = 0;
   virtual bool Quiescent() const = 0;
+  // The sender's end: larger operations gain nothing. Constant.
+  virtual uint64_t piece_bytes_max() const { return kWireOperationBytesMax; }
 };
 
 // The receiving side's way to accept wires. D makes an offer per pair; P connects with it.

@@ -160,7 +160,7 @@ absl::Status ModelHost::LoadExecutor(const ModelSpec& spec, const WorkerOptions&
   LoadOptions load;
   load.kv_memory_bytes = kv_bytes;
   load.kv_blocks = options.kv_blocks;
-  load.kv_reserve_bytes = later.weight_bytes;
+  load.kv_reserve_bytes = later.weight_bytes + options.device_staging_bytes;
   load.kv_sharers = 1 + later.models;
   load.block_tokens = options.block_tokens;
   load.tokens_max = options.tokens_per_step_max;

@@ -29,6 +29,8 @@ struct WorkerOptions {
   // Memory for KV of all models together; split evenly between them for now. 0: what the device has
   // left beside the weights.
   uint64_t kv_memory_bytes = uint64_t{1} << 30;
+  // Of the device, that staging slots will take: left free by a KV pool that takes what is left.
+  int64_t device_staging_bytes = 0;
   // Blocks per model instead of a share of the memory; 0: by memory.
   int32_t kv_blocks = 0;
   int32_t block_tokens = 64;

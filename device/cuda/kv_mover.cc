@@ -59,6 +59,7 @@ absl::Status KvMover::Plan(absl::Span<const absl::Span<const std::byte>> ranges,
   const bool in_place = InDeviceMemory(staging.data());
   if (!in_place && bytes > staging_bytes_) {
     staging_.reset();
+    staging_bytes_ = 0;
     ASSIGN_OR_RETURN(staging_, context_.memory().Allocate(bytes, "KV staging"));
     staging_bytes_ = bytes;
   }

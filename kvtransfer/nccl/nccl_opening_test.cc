@@ -264,6 +264,9 @@ TEST(NcclWireNames, MeetsPlainTcpWiresInBothDirections) {
     ASSERT_TRUE(accepted.Await());
     auto receiver = accepted.Take();
     ASSERT_NE(receiver, nullptr) << accepted.status();
+    EXPECT_EQ((*sender)->piece_bytes_max(),
+              p == flexible->get() ? uint64_t{4} << 20 : kWireOperationBytesMax)
+        << "through the host in small pieces, whatever the slots";
     CompletionLog sent, received;
     const std::vector<std::byte> source = PatternBytes(100000, 1);
     std::vector<std::byte> sink(source.size());

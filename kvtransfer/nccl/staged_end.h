@@ -34,6 +34,10 @@ class StagedEnd : public WireEnd {
   void PostReceive(uint64_t sequence_number, absl::Span<std::byte> bytes, Completion done) override;
   void Abort(const absl::Status& reason) override EXCLUDES(mutex_);
   bool Quiescent() const override EXCLUDES(mutex_);
+  // Through the host small pieces are copied, sent and received at the same time.
+  uint64_t piece_bytes_max() const override {
+    return place_ == StagingPlace::kHost ? uint64_t{4} << 20 : inner_->piece_bytes_max();
+  }
 
  private:
   struct Buffer {

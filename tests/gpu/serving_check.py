@@ -77,9 +77,15 @@ class Cluster:
             "127.0.0.1:0", "--device", self.devices[role], "--kv-wire", self.kv_wire, "--kv-memory",
             "256MiB", WITNESS)
 
-    def await_serving(self):
+    def await_serving(self, *names):
+        """Until a request succeeds, and each worker that is named has computed something."""
+        def computed(name):
+            return self.workers[name].metric(r"baton_kernel_launches_total\{[^}]*\}")
+
+        before = {name: computed(name) for name in names}
         deadline = time.monotonic() + 20
-        while generate(self.baton, self.endpoint, 7)[0] != 0:
+        while (generate(self.baton, self.endpoint, 7)[0] != 0
+               or any(computed(name) <= before[name] for name in names)):
             assert time.monotonic() < deadline, "the cluster does not serve again"
 
     def stop(self):
@@ -108,7 +114,7 @@ def fault_round(cluster, number):
     if stop_only:
         worker.kill()
     cluster.start(name)
-    cluster.await_serving()
+    cluster.await_serving(name)
     expect_all_right(cluster.baton, cluster.endpoint, 8, 77)
     expect_blocks_free(*cluster.workers.values())
 
