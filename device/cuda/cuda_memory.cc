@@ -20,8 +20,9 @@ absl::Status CudaMemory::DoNotFit(absl::string_view what, int64_t bytes, int64_t
   std::string message = absl::StrCat(what, ": ", bytes, " bytes do not fit: ", used, " of ",
                                      bytes_max_, " are in use");
   if (bytes_taken_ > kTakenWorthNaming) {
-    absl::StrAppend(&message, ", and other processes had ", bytes_taken_,
-                    " bytes of the GPU when this one started");
+    absl::StrAppend(&message, ", and ", bytes_taken_,
+                    " bytes of the GPU were taken when this process came, by other processes or "
+                    "its driver");
   }
   return absl::ResourceExhaustedError(message);
 }
@@ -40,7 +41,8 @@ absl::StatusOr<std::shared_ptr<std::byte>> CudaMemory::Allocate(int64_t bytes,
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // Not sticky, but remembered until it is read.
     bytes_used_.fetch_sub(bytes);
-    return Annotate(DoNotFit(what, bytes, before), "another process has taken the GPU's memory");
+    return Annotate(DoNotFit(what, bytes, before),
+                    "something else has taken the GPU's memory, another process perhaps");
   }
   if (error != cudaSuccess) {
     bytes_used_.fetch_sub(bytes);

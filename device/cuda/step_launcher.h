@@ -20,7 +20,8 @@
 
 namespace baton {
 
-// Rows of a step that skinny kernels take; more go to cuBLASLt.
+// Rows of a step that skinny kernels take at a time; more go to gated_linear and cuBLASLt, but in
+// the deterministic mode.
 inline constexpr int32_t kSkinnyRowsMax = 64;
 
 // What a launch needs to know of a step.

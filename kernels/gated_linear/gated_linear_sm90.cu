@@ -380,11 +380,11 @@ bool Aligned16(const void* pointer) {
 
 KernelStatus GatedLinearWithPlan(const GatedLinearParams& p, const GatedLinearPlan& plan,
                                  CudaStream stream, LaunchOrder order) {
-  if (!GatedLinearSupports({.rows = p.rows, .n = p.n, .k = p.k}) || p.y_stride % 8 != 0) {
+  if (!GatedLinearSupports({.rows = p.rows, .n = p.n, .k = p.k})) {
     return KernelStatus::kUnsupported;
   }
   if (!Aligned16(p.x) || !Aligned16(p.w) || !Aligned16(p.y) || p.x_stride % 8 != 0 ||
-      p.x_stride < p.k || p.y_stride < p.n) {
+      p.y_stride % 8 != 0 || p.x_stride < p.k || p.y_stride < p.n) {
     return KernelStatus::kInvalidArgument;
   }
   const Launchable launch = {p, plan, stream, order};

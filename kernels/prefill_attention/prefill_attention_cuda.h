@@ -8,7 +8,8 @@
 //   kSm90  wgmma and TMA; head_dim 64, 128, 256. The fast one.
 //   kMma   mma.sync; any even head_dim from 8 to 256.
 // In both a row's bits depend neither on how its prompt was cut into chunks nor on the rest of the
-// batch, though on the kernel: the deterministic mode has one of them do prefill and decode alike.
+// batch, as long as all values are finite, though on the kernel: the deterministic mode has one of
+// them do prefill and decode alike.
 //
 // Keys at or beyond a sequence's length are never read into a result, whatever their slots hold
 // (NaN included), and neither are keys before every window; block table entries of blocks that

@@ -1,11 +1,13 @@
 // Paged causal attention with wgmma and TMA, warp-specialised and persistent:
 //   out[t, h, :] = softmax(cap(scale * q[t, h, :] K^T)) V    K, V [kv_length, head_dim], paged.
 // One block a multiprocessor takes tiles of 128 query rows (192 for head_dim 64; tokens times
-// folded heads) off the work list by a counter. Its consumer warpgroups have 64 rows each and go
-// over the same keys, 128 at a time (64 for head_dim 256), from the diagonal backwards; a producer
+// folded heads) off the work list, the first two by its number, then by a counter. Its consumer
+// warpgroups have 64 rows each and go over the same keys, 128 at a time (64 for head_dim 256, and
+// for 64 with a softcap), from the diagonal backwards; a producer
 // warp feeds K and V through a ring in shared memory by TMA, in boxes of min(block_tokens, 64) rows
 // and 64 columns, and one warp a consumer fetches queries, those of the next tile while this one is
-// in work. prefill_sm90_consumer.cuh tells how products and softmax overlap, across tiles too.
+// in work (for head_dim 256 into the second-level cache only). prefill_sm90_consumer.cuh tells how
+// products and softmax overlap, across tiles too.
 //
 // FLOPs: 4 * head_dim a (row, key), half of the square for a causal prompt. Bytes: K and V of the
 // context once a tile of rows, from the second-level cache if the work list is in order. Bound by

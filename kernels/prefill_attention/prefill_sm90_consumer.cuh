@@ -10,7 +10,8 @@
 // all of them falls out in the end. So most steps look for no maximum and rescale nothing. Sums
 // show when the room was too small; then the softmax of the step is done over (Reweigh).
 //
-// Bits of a row depend on nothing but its queries, its position and the keys before it: tiles lie
+// Bits of a row depend on nothing but its queries, its position and the keys before it, as long as
+// the values of later keys in its last tile are finite (zero weights multiply them): tiles lie
 // at absolute multiples of kKeys and are visited downwards; a tile in which the row sees nothing
 // adds products of zero, before its first key and below its window; whether its shift changes is
 // the row's own affair, and a neighbour's change multiplies it by 1.
@@ -175,7 +176,8 @@ struct Sm90Consumer {
     for (int r = 0; r < 2; ++r) by[r] = kMask && shift[r] == -INFINITY ? 0 : shift[r];
 #pragma unroll
     for (int i = 0; i < C::kKeys / 2; ++i) {
-      scores[i] = ptx::Ex2(scores[i] * factor - by[i / 2 % 2]);
+      // Spelt out, so that every copy of this gives the same bits.
+      scores[i] = ptx::Ex2(__fmaf_rn(scores[i], factor, -by[i / 2 % 2]));
     }
   }
 

@@ -49,7 +49,8 @@ __device__ __forceinline__ PrefillTile LoadTile(const PrefillAttentionParams& p,
 // softcap * tanh(score * scale / softcap), given `inner` = 2 * log2(e) * scale / softcap. By way of
 // exp2 and division: the error is absolute, about 1e-7 of softcap, where tanh.approx errs by 5e-4.
 __device__ __forceinline__ float SoftcappedScore(float score, float inner, float softcap) {
-  return softcap - __fdividef(2 * softcap, 1 + ptx::Ex2(score * inner));
+  // Spelt out, so that every copy of this gives the same bits.
+  return softcap - __fdividef(2 * softcap, 1 + ptx::Ex2(__fmul_rn(score, inner)));
 }
 
 // Launchers' checks of what both kernels need.

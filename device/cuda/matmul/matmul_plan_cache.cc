@@ -35,7 +35,7 @@ std::string Line(const MatmulKey& key, const MatmulChoice& choice) {
   std::string algorithm;
   for (const uint64_t word : choice.algorithm) absl::StrAppendFormat(&algorithm, "%016x", word);
   const std::string body = absl::StrFormat(
-      R"({"rows": %d, "n": %d, "k": %d, "bf16": %d, "out_f32": %d, "bias": %d, )"
+      R"({"timing": 2, "rows": %d, "n": %d, "k": %d, "bf16": %d, "out_f32": %d, "bias": %d, )"
       R"("deterministic": %d, "num_sms": %d, "cublaslt": %d, "us": %.3f, "workspace_bytes": %d, )"
       R"("algorithm": "%s")",
       key.rows, key.n, key.k, static_cast<int>(key.bf16), static_cast<int>(key.out_f32),
@@ -64,7 +64,7 @@ std::optional<std::pair<MatmulKey, MatmulChoice>> ParseLine(const std::string& l
   int read = 0;
   const int fields = std::sscanf(
       body.c_str(),
-      R"({"rows": %d, "n": %d, "k": %d, "bf16": %d, "out_f32": %d, "bias": %d, )"
+      R"({"timing": 2, "rows": %d, "n": %d, "k": %d, "bf16": %d, "out_f32": %d, "bias": %d, )"
       R"("deterministic": %d, "num_sms": %d, "cublaslt": %lld, "us": %lf, "workspace_bytes": %lld, )"
       R"("algorithm": "%128[0-9a-f]"%n)",
       &key.rows, &key.n, &key.k, &bf16, &out_f32, &bias, &deterministic, &key.num_sms, &version,

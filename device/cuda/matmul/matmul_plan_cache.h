@@ -4,7 +4,8 @@
 // before use.
 //
 // The file has a line of JSON for each product, each with a checksum. A file that another program
-// wrote, or a damaged line, is skipped; the products concerned are tuned again.
+// wrote, or a damaged line, is skipped; the products concerned are tuned again. So are lines of an
+// earlier way of timing ("timing" counts them).
 //
 // Thread-compatible.
 #ifndef BATON_DEVICE_CUDA_MATMUL_MATMUL_PLAN_CACHE_H_

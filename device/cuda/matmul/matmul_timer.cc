@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -67,13 +68,16 @@ absl::StatusOr<std::shared_ptr<void>> Allocate(size_t bytes) {
   return std::shared_ptr<void>(memory, [](void* p) { cudaFree(p); });
 }
 
-// Microseconds with a cold L2. ERRORS: Internal: the device.
+// A candidate that the device refuses after all.
+constexpr double kRefused = std::numeric_limits<double>::infinity();
+
+// Microseconds with a cold L2, or kRefused. ERRORS: Internal: the device.
 absl::StatusOr<double> TimeOnce(const MatmulLibrary& library, const MatmulParams& params,
                                 const MatmulChoice& choice, void* flush, const EventPair& events,
                                 kernels::CudaStream stream) {
   RETURN_IF_ERROR(CudaError(cudaMemsetAsync(flush, 0, kFlushBytes, stream), "flush"));
   RETURN_IF_ERROR(CudaError(cudaEventRecord(events.begin(), stream), "event"));
-  RETURN_IF_ERROR(library.Run(params, choice, stream));
+  if (!library.Run(params, choice, stream).ok()) return kRefused;
   RETURN_IF_ERROR(CudaError(cudaEventRecord(events.end(), stream), "event"));
   RETURN_IF_ERROR(CudaError(cudaEventSynchronize(events.end()), "timing a product"));
   float ms = 0;
@@ -140,6 +144,7 @@ absl::StatusOr<MatmulChoice> MatmulTimer::Best(int32_t rows,
       runner.us += us;
     }
     ++rounds;
+    std::erase_if(runners, [](const Runner& r) { return r.us == kRefused; });
     std::stable_sort(runners.begin(), runners.end(),
                      [](const Runner& a, const Runner& b) { return a.us < b.us; });
     std::erase_if(runners,
