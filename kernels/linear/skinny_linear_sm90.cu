@@ -28,6 +28,14 @@
 // where small products pay for their parts (32 KiB each) and for tokens that all blocks read at
 // once.
 //
+// What did not help (same kind of machine, beside the kernel as it is in the same run): asking the
+// L2 for the next product's weights too (8 MB: 8B step of one row 3.95 to 3.98 ms, 24 MB: 4.14);
+// clusters of two that share tokens by multicast (gated 57.7 to 89.2 us at 64 rows; perhaps not all
+// 66 clusters are resident at a time); every sharer of a tile finishing a slice of it (gated 58.4
+// to 63.3 us, though 1B's small products gain 6 to 10 %); stages given back earlier or of 64
+// columns (1 to 15 % slower); half a ring, so that two kernels share a multiprocessor (4.57 to 6.17
+// ms). What holds a block longer delays the next kernel's ring, and that costs more than it gains.
+//
 // Limits: k a multiple of 8, rows of w contiguous. Prior art: stream-K (Osama et al., 2023);
 // swapped operands and deep rings as in most Hopper decode kernels.
 #include <algorithm>
