@@ -111,6 +111,7 @@ void NcclEndCore::AnnounceReceives() {
     if (!operation->refusal.ok()) return;
     QueueFrame(PairFrame::Kind::kReceivePosted, *operation);
     ++announced_;
+    busy_since_ = Clock::Real()->Now();
   }
 }
 
@@ -230,8 +231,12 @@ void NcclEndCore::Await() {
   Duration nap = kIdleNap;
   if (!open) {
     nap = communicator_ == nullptr ? kIdleNap : kEndingNap;
-  } else if (!ends_at_.empty() || (!peer_.empty() && operations_.At(0) != nullptr)) {
-    nap = Clock::Real()->Now() - busy_since_ < kSpinLimit ? Duration::zero() : kBusyNap;
+  } else if (operations_.At(0) != nullptr) {
+    // Also while only the peer's half is missing, which mostly comes at once; later its frame
+    // wakes.
+    const bool polls = !ends_at_.empty() || !peer_.empty();
+    if (polls) nap = kBusyNap;
+    if (Clock::Real()->Now() - busy_since_ < kSpinLimit) nap = Duration::zero();
   }
   pollfd fds[2] = {{wake_.fd(), POLLIN, 0}, {open ? socket_.get() : -1, POLLIN, 0}};
   if (!out_.empty()) fds[1].events |= POLLOUT;
