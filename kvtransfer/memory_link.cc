@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 
 namespace baton::kvtransfer {
 
@@ -169,9 +170,7 @@ void MemoryNetwork::Close(Channel* channel, LinkDirection to_self, const absl::S
       Channel::Inbox& inbox = channel->inbox(direction);
       if (inbox.closing) continue;
       inbox.closing = true;
-      // A copy that shares nothing: the two ends' threads drop it at any time, and the shared count
-      // inside absl::Status lies in a library that ThreadSanitizer does not see into.
-      inbox.reason = absl::Status(reason.code(), reason.message());
+      inbox.reason = OwnCopy(reason);  // The two ends' threads drop it at any time.
       // The peer still gets what was sent before.
       if (direction == to_self) inbox.items.clear();
     }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton::kvtransfer {
 
@@ -40,10 +41,7 @@ void PairLink::Start() {
     });
   };
   handler.on_closed = [shared = shared_, core = core_](const absl::Status& status) {
-    // A copy that shares nothing with the link's thread (memory_link.cc says why).
-    core->Post([shared, own = absl::Status(status.code(), status.message())] {
-      shared->callbacks.on_lost(own);
-    });
+    core->Post([shared, own = OwnCopy(status)] { shared->callbacks.on_lost(own); });
   };
   link_->Start(std::move(handler));
 }

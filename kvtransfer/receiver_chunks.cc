@@ -193,8 +193,8 @@ void ReceiverCore::Post(Pair* pair, uint64_t sequence_number, StagingSlotId slot
   pair->end->PostReceive(
       sequence_number, staging_.bytes(slot).subspan(0, chunk.bytes),
       [this, core = core_, serial = pair->serial, sequence_number](const absl::Status& status) {
-        core->Post([this, serial, sequence_number, status] {
-          OnReceived(serial, sequence_number, status);
+        core->Post([this, serial, sequence_number, own = OwnCopy(status)] {
+          OnReceived(serial, sequence_number, own);
         });
       });
   pair->link->Send(ChunkGo{sequence_number});

@@ -149,8 +149,9 @@ void SenderCore::OnGo(Pair* pair, uint64_t sequence_number) {
   pair->end->PostSend(
       sequence_number, staging_.bytes(chunk.slot).subspan(0, chunk.bytes),
       [this, core = core_, serial = pair->serial, sequence_number](const absl::Status& status) {
-        core->Post(
-            [this, serial, sequence_number, status] { OnSent(serial, sequence_number, status); });
+        core->Post([this, serial, sequence_number, own = OwnCopy(status)] {
+          OnSent(serial, sequence_number, own);
+        });
       });
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 
 namespace baton::kvtransfer {
 namespace {
@@ -50,8 +51,7 @@ void WireOperations::CompleteFront(const absl::Status& status) {
     done = std::move(queue_.front().done);
     queue_.pop_front();
   }
-  // A copy that shares nothing with ours (memory_link.cc says why).
-  done(absl::Status(status.code(), status.message()));
+  done(OwnCopy(status));
   done = nullptr;  // Its captures go before quiescence is reported.
   MutexLock lock(mutex_);
   --open_;

@@ -129,7 +129,7 @@ void StagedEnd::EndedBelow(const std::shared_ptr<Operation>& operation,
                            const absl::Status& status) {
   MutexLock lock(mutex_);
   operation->ended = true;
-  operation->status = status;
+  operation->status = OwnCopy(status);
   changed_.SignalAll();
 }
 
@@ -148,8 +148,7 @@ void StagedEnd::Finish(const std::shared_ptr<Operation>& operation) {
       broken_ = status;
     }
   }
-  // A copy that shares nothing with ours (memory_link.cc says why).
-  operation->done(absl::Status(status.code(), status.message()));
+  operation->done(OwnCopy(status));
   operation->done = nullptr;  // Its captures go before quiescence is reported.
   MutexLock lock(mutex_);
   if (operation->buffer.memory != nullptr) free_.push_back(std::move(operation->buffer));

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/base/status_macros.h"
 #include "engine/kvcache/block_table.h"
 #include "engine/kvcache/handoff_payload.h"
 
@@ -210,7 +211,7 @@ void PrefillLoop::OnFailed(TransferId id, const absl::Status& status) {
   TransferEvent event;
   event.kind = TransferEvent::Kind::kFailed;
   event.id = id;
-  event.status = worker::OwnCopy(status);
+  event.status = OwnCopy(status);
   inbox().Push(std::move(event));
 }
 
@@ -225,7 +226,7 @@ void PrefillLoop::OnPairFailed(const kvtransfer::PeerAddress& peer, const absl::
   TransferEvent event;
   event.kind = TransferEvent::Kind::kPairFailed;
   event.peer = peer;
-  event.status = worker::OwnCopy(status);
+  event.status = OwnCopy(status);
   inbox().Push(std::move(event));
 }
 

@@ -36,12 +36,6 @@ struct TransferEvent {
   kvtransfer::PeerAddress peer;
 };
 
-// A copy that shares nothing with the original, for another thread: the count that copies of
-// absl::Status share lies in a library that ThreadSanitizer does not see into.
-inline absl::Status OwnCopy(const absl::Status& status) {
-  return absl::Status(status.code(), status.message());
-}
-
 struct InboxContents {
   std::vector<StartSequence> starts;
   std::map<SequenceKey, uint64_t> credits;
