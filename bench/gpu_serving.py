@@ -4,13 +4,16 @@ load generator over the public API. Writes rows in the form of bench/results.
 
     bench/gpu_serving.py BUNDLE OUT.json       (BUNDLE: build/gpu-bundle, or build/cuda-release)
 """
-import atexit
 import datetime
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/gpu"))
+from gpu_processes import Daemon, await_model  # noqa: E402
 
 PROMPT_TOKENS = 512
 OUTPUT_TOKENS = 128
@@ -38,46 +41,40 @@ def hardware():
     return out.stdout.strip().splitlines()[0]
 
 
+def load(bundle, endpoint, streams, requests, prompt_tokens, max_tokens):
+    """What the load generator says; ends the program when a request failed."""
+    run = subprocess.run(
+        [program(bundle, "load_generator"), "--endpoint", endpoint, "--model", "m", "--streams",
+         str(streams), "--requests", str(requests), "--prompt-tokens", str(prompt_tokens),
+         "--max-tokens", str(max_tokens), "--first-token-id", "300", "--token-ids", "100000"],
+        capture_output=True, text=True, timeout=120)
+    if run.returncode != 0:
+        sys.exit(run.stdout + run.stderr)
+    return json.loads(run.stdout)
+
+
 def main():
     bundle, out = sys.argv[1], sys.argv[2]
     start = time.monotonic()
-    server = subprocess.Popen(
-        [program(bundle, "baton"), "serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
-         "--device", "cuda", "--max-sequences", "256", "--max-tokens-per-step", "4096", "--context",
-         "8192", "--cache", os.environ.get("BATON_CACHE", "/tmp/baton"), f"m={MODEL}"],
-        stdout=subprocess.PIPE, text=True)
-    atexit.register(server.kill)  # Whatever fails below, it must not keep the GPU's memory.
-    ready = server.stdout.readline()
-    endpoint = dict(f.split("=", 1) for f in ready.split() if "=" in f)["listen"]
+    baton = program(bundle, "baton")
+    server = Daemon(baton, "serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--device",
+                    "cuda", "--max-sequences", "256", "--max-tokens-per-step", "4096", "--context",
+                    "8192", "--cache", os.environ.get("BATON_CACHE", "/tmp/baton"), f"m={MODEL}")
+    endpoint = server.ready["listen"]
     # Ready is what a client sees: the first token of the first request.
-    while subprocess.run([program(bundle, "baton"), "generate", "--endpoint", endpoint, "--model",
-                          "m", "--prompt", "a", "--max-tokens", "1"], capture_output=True,
-                         timeout=60).returncode != 0:
-        if time.monotonic() - start > 60:
-            sys.exit("the model is not served after a minute")
+    await_model(baton, endpoint, "m", tokens=1, limit=60)
     seconds = time.monotonic() - start
     rows = [row("ready_8b_seconds", seconds, "s")]
     print(f"ready after {seconds:.2f} s")
     for streams in STREAMS:
-        run = subprocess.run(
-            [program(bundle, "load_generator"), "--endpoint", endpoint, "--model", "m", "--streams",
-             str(streams), "--requests", str(max(4, 2 * streams)), "--prompt-tokens",
-             str(PROMPT_TOKENS), "--max-tokens", str(OUTPUT_TOKENS), "--first-token-id", "300",
-             "--token-ids", "100000"],
-            capture_output=True, text=True, timeout=120)
-        if run.returncode != 0:
-            sys.exit(run.stdout + run.stderr)
-        result = json.loads(run.stdout)
+        result = load(bundle, endpoint, streams, max(4, 2 * streams), PROMPT_TOKENS, OUTPUT_TOKENS)
         print(f"{streams} streams: {result['tokens_per_second']:.0f} tok/s, first token p50 "
               f"{result['first_token_ms_p50']:.1f} ms, failed {result['failed']}")
-        assert result["failed"] == 0
         rows.append(row(f"serve_8b_{streams}_streams", result["tokens_per_second"], "tok/s"))
         rows.append(row(f"serve_8b_{streams}_streams_ttft_p50", result["first_token_ms_p50"], "ms"))
-    server.terminate()
-    code = server.wait(timeout=60)
+    server.stop()
     with open(out, "w", encoding="utf-8") as file:
         json.dump(rows, file, indent=1)
-    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -83,8 +83,10 @@ absl::StatusOr<KvWire> MakeKvWire(const KvWireFlags& flags, const std::string& a
         absl::StrCat("--kv-wire: '", absl::CHexEscape(flags.wire), "' is none of auto, tcp, nccl"));
   }
   absl::StatusOr<KvWire> wire = MakeNccl(flags, advertise, listens, device);
-  if (wire.ok() || absl::IsInvalidArgument(wire.status())) return wire;
-  if (flags.wire == "nccl") return Annotate(wire.status(), "--kv-wire nccl");
+  if (wire.ok()) return wire;
+  if (flags.wire == "nccl" || absl::IsInvalidArgument(wire.status())) {
+    return Annotate(wire.status(), absl::StrCat("--kv-wire ", flags.wire));
+  }
   // Without a GPU there is nothing to miss.
   if (device.name() != "cpu") {
     LogWarning("KV goes over TCP, not NCCL", {{"why", wire.status().ToString()}});

@@ -20,7 +20,6 @@ constexpr uint64_t kCpuKvMemoryBytes = uint64_t{1} << 30;
 // Between GPUs a hand-over is as quick as its pieces are large (NCCL alone over NVLink: 201 GB/s at
 // 4 MiB, 326 at 32 MiB); over TCP small pieces are gathered, sent and scattered at the same time.
 constexpr uint64_t kDeviceSlotBytes = uint64_t{32} << 20;
-constexpr uint64_t kHostSlotBytes = uint64_t{4} << 20;
 
 }  // namespace
 
@@ -117,8 +116,8 @@ absl::StatusOr<worker::WorkerOptions> MakeWorkerOptions(const WorkerFlags& flags
 void ResolveStagingSlot(const WorkerFlags& flags, const kvtransfer::Wire& wire,
                         worker::WorkerOptions& options) {
   const bool on_device = wire.staging_place() == StagingPlace::kDevice;
-  if (flags.staging_slot == kAuto) {
-    options.transfer.staging_slot_bytes = on_device ? kDeviceSlotBytes : kHostSlotBytes;
+  if (flags.staging_slot == kAuto && on_device) {
+    options.transfer.staging_slot_bytes = kDeviceSlotBytes;  // Else the default.
   }
   options.device_staging_bytes = on_device
                                      ? static_cast<int64_t>(options.transfer.staging_slot_bytes) *

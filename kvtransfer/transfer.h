@@ -127,9 +127,12 @@ class TransferReceiver {
   virtual void Shutdown() = 0;
 };
 
+// Pieces in which KV goes best through memory of the host.
+inline constexpr uint64_t kHostPieceBytes = uint64_t{4} << 20;
+
 // Limits and times of both sides. Tests shorten them.
 struct TransferOptions {
-  uint64_t staging_slot_bytes = 4 << 20;
+  uint64_t staging_slot_bytes = kHostPieceBytes;
   uint32_t staging_slots = 8;
   uint32_t transfers_max = 4096;
   uint32_t pairs_max = 64;

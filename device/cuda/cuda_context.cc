@@ -67,7 +67,6 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(
   plans.library.workspace = context->matmul_workspace_.get();
   plans.library.workspace_bytes = kMatmulWorkspaceBytes;
   plans.library.deterministic = options.deterministic;
-  plans.buckets = {128, 256, 512, 1024, 2048, 4096, 8192};  // Fewer rows never come here.
   if (!options.cache_directory.empty()) {
     std::error_code error;  // Writing the cache will say what is wrong.
     std::filesystem::create_directories(options.cache_directory, error);

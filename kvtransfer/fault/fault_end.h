@@ -28,6 +28,7 @@ class FaultEnd : public WireEnd {
   void PostReceive(uint64_t sequence_number, absl::Span<std::byte> bytes, Completion done) override;
   void Abort(const absl::Status& reason) override EXCLUDES(mutex_);
   bool Quiescent() const override EXCLUDES(mutex_);
+  uint64_t piece_bytes_max() const override { return inner_->piece_bytes_max(); }
 
  private:
   struct Operation {

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
 #include "device/device.h"
+#include "kvtransfer/transfer.h"
 #include "kvtransfer/wire.h"
 
 namespace baton::kvtransfer {
@@ -36,7 +37,7 @@ class StagedEnd : public WireEnd {
   bool Quiescent() const override EXCLUDES(mutex_);
   // Through the host small pieces are copied, sent and received at the same time.
   uint64_t piece_bytes_max() const override {
-    return place_ == StagingPlace::kHost ? uint64_t{4} << 20 : inner_->piece_bytes_max();
+    return place_ == StagingPlace::kHost ? kHostPieceBytes : inner_->piece_bytes_max();
   }
 
  private:

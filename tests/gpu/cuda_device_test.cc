@@ -67,17 +67,18 @@ TEST(CudaDeviceTest, TheDefaultModeComputesTheSameUpToRounding) {
   }
 }
 
+// One more token behind a prompt of 20.
+const std::vector<TestSequence> kStepAfterPrompt = {
+    {.start_position = 20, .token_source = {5}, .block_table = {0, 1, 2}, .sample_rows = {0}}};
+
 TEST(CudaDeviceTest, GraphsGiveWhatSingleLaunchesGive) {
   SKIP_WITHOUT_CUDA_DEVICE();
   auto device = MakeCudaDevice();
   CompiledTestModel c(*device, 16);
-  const auto prompt = RandomTokens(20, 4);
-  c.Logits(prompt, 20, {0, 1, 2});
+  c.Logits(RandomTokens(20, 4), 20, {0, 1, 2});
   // The same step again and again: launched, captured, replayed.
-  const std::vector<TestSequence> step = {
-      {.start_position = 20, .token_source = {5}, .block_table = {0, 1, 2}, .sample_rows = {0}}};
-  const auto first = c.Run(step).logits;
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(c.Run(step).logits, first) << i;
+  const auto first = c.Run(kStepAfterPrompt).logits;
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(c.Run(kStepAfterPrompt).logits, first) << i;
   const ProgramStats stats = c.program().stats();
   EXPECT_EQ(stats.graphs, 1u);
   EXPECT_EQ(stats.graph_launches, 5u);
@@ -87,17 +88,14 @@ TEST(CudaDeviceTest, NoGraphIsCapturedWhileACommunicatorChanges) {
   SKIP_WITHOUT_CUDA_DEVICE();
   auto device = MakeCudaDevice();
   CompiledTestModel c(*device, 16);
-  const auto prompt = RandomTokens(20, 4);
-  c.Logits(prompt, 20, {0, 1, 2});
-  const std::vector<TestSequence> step = {
-      {.start_position = 20, .token_source = {5}, .block_table = {0, 1, 2}, .sample_rows = {0}}};
-  const auto first = c.Run(step).logits;
+  c.Logits(RandomTokens(20, 4), 20, {0, 1, 2});
+  const auto first = c.Run(kStepAfterPrompt).logits;
   ASSERT_NE(device->capture_gate(), nullptr);
   ASSERT_TRUE(device->capture_gate()->BeginCommunicatorChange(std::chrono::seconds(1)));
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(c.Run(step).logits, first) << i;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(c.Run(kStepAfterPrompt).logits, first) << i;
   EXPECT_EQ(c.program().stats().graphs, 0u);
   device->capture_gate()->EndCommunicatorChange();
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(c.Run(step).logits, first) << i;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(c.Run(kStepAfterPrompt).logits, first) << i;
   EXPECT_EQ(c.program().stats().graphs, 1u);
   EXPECT_EQ(c.program().stats().graph_launches, 3u);
 }

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import signal
 import socket
 import subprocess
 import tempfile
@@ -38,7 +39,7 @@ class Daemon:
         self.process.wait()
 
     def stop(self):
-        self.process.send_signal(18)  # SIGCONT
+        self.process.send_signal(signal.SIGCONT)
         self.process.terminate()
         code = self.process.wait(timeout=60)
         assert code == 0, f"exit status {code} after SIGTERM"
@@ -47,6 +48,16 @@ class Daemon:
         with urllib.request.urlopen(f"http://{self.ready['metrics']}/metrics", timeout=5) as page:
             text = page.read().decode()
         return sum(float(v) for v in re.findall(rf"^{pattern} (\S+)$", text, re.M))
+
+
+def await_model(baton, endpoint, model, tokens, limit):
+    """Until a client gets `tokens` tokens of `model`; at most `limit` seconds."""
+    deadline = time.monotonic() + limit
+    while subprocess.run([baton, "generate", "--endpoint", endpoint, "--model", model, "--prompt", "a",
+                          "--max-tokens", str(tokens)], capture_output=True,
+                         timeout=60).returncode != 0:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{model} is not served after {limit} s")
 
 
 def gpu_count():

@@ -14,8 +14,6 @@
 namespace baton::cuda {
 namespace {
 
-constexpr uint32_t kAlignmentBytes = 16;
-
 absl::Status CublasError(cublasStatus_t status, absl::string_view what) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(what, ": cuBLASLt status ", static_cast<int>(status)));
@@ -161,7 +159,7 @@ absl::StatusOr<std::vector<MatmulChoice>> MatmulLibrary::Propose(const MatmulSha
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-    set(attribute, kAlignmentBytes);
+    set(attribute, kMatmulAlignmentBytes);
   }
   if (options_.deterministic) {
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,

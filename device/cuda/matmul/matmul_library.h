@@ -19,6 +19,9 @@ struct cublasLtContext;
 
 namespace baton::cuda {
 
+// Of x, w, y and bias.
+inline constexpr uint32_t kMatmulAlignmentBytes = 16;
+
 struct MatmulShape {
   int32_t n = 0;
   int32_t k = 0;  // A multiple of 8.

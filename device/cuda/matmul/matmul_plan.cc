@@ -11,11 +11,9 @@
 namespace baton::cuda {
 namespace {
 
-constexpr uint32_t kAlignmentBytes = 16;
-
 absl::Status CheckParams(const MatmulParams& p) {
   const auto misaligned = [](const void* pointer) {
-    return pointer == nullptr || reinterpret_cast<uintptr_t>(pointer) % kAlignmentBytes != 0;
+    return pointer == nullptr || reinterpret_cast<uintptr_t>(pointer) % kMatmulAlignmentBytes != 0;
   };
   if (misaligned(p.x) || misaligned(p.w) || p.y == nullptr || p.x_stride < p.shape.k ||
       p.x_stride % 8 != 0 || p.y_stride < p.shape.n || (p.shape.bias && p.bias == nullptr)) {

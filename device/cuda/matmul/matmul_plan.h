@@ -28,7 +28,8 @@ namespace baton::cuda {
 
 struct MatmulPlansOptions {
   // Row counts that get an algorithm of their own, ascending. Larger ones share the last.
-  std::vector<int32_t> buckets = {16, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+  // Fewer go to the skinny kernel.
+  std::vector<int32_t> buckets = {128, 256, 512, 1024, 2048, 4096, 8192};
   MatmulLibraryOptions library = {};
   std::string cache_path = {};  // Empty: memory only.
   int32_t candidates_max = 16;
