@@ -12,6 +12,7 @@ void StepMeta::Clear() {
   sample_rows.clear();
   sampling.clear();
   return_logits = false;
+  report_kv_layers = false;
 }
 
 }  // namespace baton

@@ -68,6 +68,7 @@ struct StepMeta {
   std::vector<int32_t> sample_rows;         // [num_samples], rows of tokens
   std::vector<kernels::SampleParams> sampling;  // [num_samples]
   bool return_logits = false;                   // For evaluation and tests.
+  bool report_kv_layers = false;                // Program::KvLayersReady is going to be asked.
 
   void Clear();
 };
@@ -106,6 +107,11 @@ class Program {
   // Waits up to `timeout` for the oldest outstanding step. ERRORS: DeadlineExceeded: not ready yet,
   // call again. Anything else: the step failed and its results are lost.
   virtual absl::StatusOr<StepOutputs> Wait(DeviceTicket ticket, Duration timeout) = 0;
+  // Layers [0, n) of the KV that the oldest outstanding step writes are in the pool and may be read
+  // (KvGather) although the step still runs. Never falls; may lag, counts in groups where that is
+  // cheaper, and stays 0 for a step without report_kv_layers or whose form does not report. Does
+  // not wait. An error is left to Wait.
+  virtual int32_t KvLayersReady(DeviceTicket ticket) { return 0; }
 };
 
 // Thread-safe. Outlives everything made from it.
@@ -136,7 +142,8 @@ class Device {
   // Copies ranges of a pool of this device to staging and back; returns the checksum of the
   // contiguous bytes (kernels/kv_copy/kv_copy.h). `staging` is memory of the host, or of
   // AllocateStaging. Blocks until done; ordered with nothing: the caller has waited for the step
-  // that wrote the ranges, and no step reads what is scattered to.
+  // that wrote the ranges, or for the layers (KvLayersReady), and no step reads what is scattered
+  // to.
   virtual absl::StatusOr<uint64_t> KvGather(absl::Span<const absl::Span<const std::byte>> ranges,
                                             absl::Span<std::byte> staging) = 0;
   virtual absl::StatusOr<uint64_t> KvScatter(absl::Span<const std::byte> staging,

@@ -182,8 +182,11 @@ absl::Status ModelHost::Add(const ModelSpec& spec, const WorkerOptions& options,
   const KvPool& kv = loaded->kv();
   HostedModel hosted;
   hosted.executor = loaded->executor();
-  hosted.kv = {kv.base(), static_cast<uint64_t>(layout.block_bytes()), kv.num_blocks(),
-               layout.block_tokens};
+  hosted.kv = {.base = kv.base(),
+               .block_bytes = static_cast<uint64_t>(layout.block_bytes()),
+               .num_blocks = kv.num_blocks(),
+               .block_tokens = layout.block_tokens,
+               .num_layers = layout.num_layers};
 
   v1::ModelDescription& description = hosted.description;
   description.set_name(spec.name);

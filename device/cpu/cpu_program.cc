@@ -148,6 +148,7 @@ absl::StatusOr<DeviceTicket> CpuProgram::Enqueue(int bucket, const StepMeta& met
   Slot& slot = slots_[next_ticket_ % kInFlightMax];
   slot.bucket = bucket;
   slot.meta = meta;
+  slot.kv_layers_ready = 0;
   {
     MutexLock lock(mutex_);
     slot.done = false;
@@ -171,6 +172,11 @@ absl::StatusOr<StepOutputs> CpuProgram::Wait(DeviceTicket ticket, Duration timeo
   }
   ++oldest_ticket_;
   return std::move(slot.outputs);
+}
+
+int32_t CpuProgram::KvLayersReady(DeviceTicket ticket) {
+  CHECK(ticket == oldest_ticket_ && ticket < next_ticket_) << ticket;
+  return slots_[ticket % kInFlightMax].kv_layers_ready.load(std::memory_order_acquire);
 }
 
 void CpuProgram::PlanAttention() {

@@ -5,6 +5,7 @@
 #ifndef BATON_DEVICE_CPU_CPU_PROGRAM_H_
 #define BATON_DEVICE_CPU_CPU_PROGRAM_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -38,6 +39,7 @@ class CpuProgram : public Program {
   int64_t workspace_bytes() const override { return workspace_bytes_; }
   absl::StatusOr<DeviceTicket> Enqueue(int bucket, const StepMeta& meta) override;
   absl::StatusOr<StepOutputs> Wait(DeviceTicket ticket, Duration timeout) override;
+  int32_t KvLayersReady(DeviceTicket ticket) override;
 
  private:
   // A step from Enqueue to Wait.
@@ -45,6 +47,7 @@ class CpuProgram : public Program {
     int bucket = 0;
     StepMeta meta;
     StepOutputs outputs;
+    std::atomic<int32_t> kv_layers_ready{0};
     bool done = false;  // Guarded by mutex_ of the program.
   };
   // Sets num_items of a stage for the step in step_.

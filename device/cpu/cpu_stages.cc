@@ -128,6 +128,10 @@ void CpuProgram::Build(const RopeKvWriteOp& op) {
                                       .num_kv_heads = op.num_kv_heads},
                                      begin, std::min(begin + rows_per_item, NumRows(op.q)));
            });
+  AddStage([this] { return step_->meta.report_kv_layers ? 1 : 0; },
+           [=, this](int32_t, int) {
+             step_->kv_layers_ready.store(op.layer + 1, std::memory_order_release);
+           });
 }
 
 void CpuProgram::Build(const AttentionOp& op) {

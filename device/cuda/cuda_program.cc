@@ -97,6 +97,7 @@ absl::Status CudaProgram::Allocate(int32_t tokens_max, const KvPool& kv) {
                      AllocatePinned(limits_.samples_max * int64_t{sizeof(kernels::SampleResult)}));
     RETURN_IF_ERROR(
         context_.Check(cudaEventCreateWithFlags(&slot.done, cudaEventDisableTiming), "an event"));
+    ASSIGN_OR_RETURN(slot.kv_marks, KvMarks::Create(kv.layout().num_layers, context_));
   }
   RETURN_IF_ERROR(launcher_->TuneProducts(tokens_max, kTuningLimit));
   // What was zeroed is zero before the first step of any stream.
@@ -134,6 +135,7 @@ absl::Status CudaProgram::EnqueueStep(const StepMeta& meta, Slot& slot) {
   if (decode) {
     RETURN_IF_ERROR(LaunchDecode(run));
   } else {
+    if (meta.report_kv_layers) run.kv_marks = slot.kv_marks.get();
     RETURN_IF_ERROR(launcher_->Launch(run));
     stats_.kernel_launches += static_cast<uint64_t>(launcher_->launches());
   }
@@ -210,6 +212,7 @@ absl::StatusOr<DeviceTicket> CudaProgram::Enqueue(int bucket, const StepMeta& me
   Slot& slot = slots_[next_ticket_ % kInFlightMax];
   slot.num_samples = static_cast<int32_t>(meta.sample_rows.size());
   slot.return_logits = meta.return_logits;
+  slot.kv_marks->Clear();
   const absl::Status status = EnqueueStep(meta, slot);
   if (!status.ok()) {
     return absl::UnavailableError(absl::StrCat(context_.name(), ": ", status.message()));
@@ -248,6 +251,12 @@ absl::StatusOr<StepOutputs> CudaProgram::Wait(DeviceTicket ticket, Duration time
     outputs.logits.assign(logits, logits + slot.num_samples * launcher_->logits_cols());
   }
   return outputs;
+}
+
+int32_t CudaProgram::KvLayersReady(DeviceTicket ticket) {
+  CHECK(ticket == oldest_ticket_ && ticket < next_ticket_) << ticket;
+  if (!context_.Enter().ok()) return 0;
+  return slots_[ticket % kInFlightMax].kv_marks->LayersReady();
 }
 
 }  // namespace baton

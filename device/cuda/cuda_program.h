@@ -19,6 +19,7 @@
 #include "common/base/mutex.h"
 #include "device/cuda/attention_planner.h"
 #include "device/cuda/cuda_context.h"
+#include "device/cuda/kv_marks.h"
 #include "device/cuda/step_launcher.h"
 #include "device/device.h"
 
@@ -46,6 +47,7 @@ class CudaProgram : public Program {
   ProgramStats stats() const override { return stats_; }
   absl::StatusOr<DeviceTicket> Enqueue(int bucket, const StepMeta& meta) override;
   absl::StatusOr<StepOutputs> Wait(DeviceTicket ticket, Duration timeout) override;
+  int32_t KvLayersReady(DeviceTicket ticket) override;
 
  private:
   // A step from Enqueue to Wait.
@@ -54,6 +56,7 @@ class CudaProgram : public Program {
     std::shared_ptr<std::byte> results;  // Pinned, SampleResult [samples_max].
     std::shared_ptr<std::byte> logits;   // Pinned, made when first asked for.
     cudaEvent_t done = nullptr;
+    std::unique_ptr<KvMarks> kv_marks;
     int32_t num_samples = 0;
     bool return_logits = false;
   };

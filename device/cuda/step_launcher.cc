@@ -153,7 +153,8 @@ kernels::PagedKv16 StepLauncher::KvLayer(int32_t layer) const {
 }
 
 LaunchOrder StepLauncher::NextOrder() {
-  return launches_++ == 0 ? LaunchOrder::kAfter : LaunchOrder::kOverlapped;
+  ++launches_;
+  return std::exchange(follows_kernel_, true) ? LaunchOrder::kOverlapped : LaunchOrder::kAfter;
 }
 
 absl::Status StepLauncher::Check(KernelStatus status, const char* what) {
@@ -164,6 +165,7 @@ absl::Status StepLauncher::Launch(const StepRun& run) {
   run_ = run;
   offsets_ = PlanStepBlock(run.counts);
   launches_ = 0;
+  follows_kernel_ = false;
   for (const Op& op : list_.ops) {
     RETURN_IF_ERROR(std::visit([this](const auto& o) { return Run(o); }, op));
   }
@@ -261,7 +263,7 @@ absl::Status StepLauncher::RunMatmul(const LinearOp& op, int32_t rows) {
   const ValuePlace& out = Place(op.out);
   const bool gated = IsGated(op);
   const cuda::MatmulShape shape = MatmulShapeOf(op);
-  ++launches_;
+  NextOrder();  // cuBLASLt has no say in it.
   RETURN_IF_ERROR(
       context_.matmul().Run({.shape = shape,
                              .rows = rows,
@@ -330,15 +332,20 @@ absl::Status StepLauncher::Run(const RopeAnglesOp& op) {
 }
 
 absl::Status StepLauncher::Run(const RopeKvWriteOp& op) {
-  return Check(kernels::RopeKvWriteCuda({.qkv = Data(op.qkv),
-                                         .angles = reinterpret_cast<const float*>(Data(op.angles)),
-                                         .slots = Step<int64_t>(offsets_.kv_slots),
-                                         .q = Data(op.q),
-                                         .kv = KvLayer(op.layer),
-                                         .rows = Rows(op.q),
-                                         .num_heads = op.num_heads},
-                                        context_.stream(), NextOrder()),
-               "rotary embedding");
+  RETURN_IF_ERROR(
+      Check(kernels::RopeKvWriteCuda({.qkv = Data(op.qkv),
+                                      .angles = reinterpret_cast<const float*>(Data(op.angles)),
+                                      .slots = Step<int64_t>(offsets_.kv_slots),
+                                      .q = Data(op.q),
+                                      .kv = KvLayer(op.layer),
+                                      .rows = Rows(op.q),
+                                      .num_heads = op.num_heads},
+                                     context_.stream(), NextOrder()),
+            "rotary embedding"));
+  if (run_.kv_marks == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool event, run_.kv_marks->Record(op.layer));
+  if (event) follows_kernel_ = false;
+  return absl::OkStatus();
 }
 
 absl::Status StepLauncher::Run(const AttentionOp& op) {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "device/cuda/attention_planner.h"
 #include "device/cuda/cuda_context.h"
+#include "device/cuda/kv_marks.h"
 #include "device/cuda/step_block.h"
 #include "device/cuda/value_plan.h"
 #include "device/device.h"
@@ -31,6 +32,7 @@ struct StepRun {
   bool decode_attention = false;
   bool prefill_attention = false;
   const std::byte* block = nullptr;  // Device address of the step block.
+  KvMarks* kv_marks = nullptr;       // Null: layers of KV are not reported.
 };
 
 class StepLauncher {
@@ -82,7 +84,7 @@ class StepLauncher {
     return reinterpret_cast<const T*>(run_.block + offset);
   }
   kernels::PagedKv16 KvLayer(int32_t layer) const;
-  // Of the next kernel: the first of a step follows a copy.
+  // Of the next kernel: the first of a step follows a copy, and one may follow an event.
   kernels::LaunchOrder NextOrder();
   absl::Status Check(kernels::KernelStatus status, const char* what);
 
@@ -112,6 +114,7 @@ class StepLauncher {
   StepRun run_;
   StepOffsets offsets_;
   int launches_ = 0;
+  bool follows_kernel_ = false;
 };
 
 }  // namespace baton

@@ -103,6 +103,7 @@ absl::StatusOr<StepTicket> ModelRunner::Execute(const StepBatch& batch) {
   meta_.Clear();
   meta_.query_starts.push_back(0);
   meta_.block_table_starts.push_back(0);
+  meta_.report_kv_layers = batch.report_kv_layers;
   for (const SequenceStep& sequence : batch.sequences) {
     const auto first_row = static_cast<int32_t>(meta_.positions.size());
     AppendSequence(sequence);
@@ -129,6 +130,11 @@ absl::StatusOr<StepResult> ModelRunner::Wait(StepTicket ticket, Duration timeout
     result.samples.push_back(ToToken(sample));
   }
   return result;
+}
+
+int32_t ModelRunner::KvLayersReady(StepTicket ticket) {
+  thread_.Check();
+  return program_->KvLayersReady(ticket);
 }
 
 absl::StatusOr<std::vector<float>> ModelRunner::ComputeLogits(const SequenceStep& sequence,

@@ -32,6 +32,7 @@ class ModelRunner : public StepExecutor {
   // finite, and the rest of the batch is undisturbed.
   absl::StatusOr<StepTicket> Execute(const StepBatch& batch) override;
   absl::StatusOr<StepResult> Wait(StepTicket ticket, Duration timeout) override;
+  int32_t KvLayersReady(StepTicket ticket) override;
 
   // Raw logits [rows.size(), vocab_size] of the tokens numbered `rows` of one sequence's step (0 is
   // token_ids[0]); its KV is written as usual, `sample` is ignored. Blocks. For evaluation and

@@ -44,6 +44,7 @@ struct SequenceStep {
 struct StepBatch {
   // Order is kept in the result. REQUIRES: no two entries write the same block.
   std::vector<SequenceStep> sequences;
+  bool report_kv_layers = false;  // KvLayersReady is going to be asked.
 };
 
 struct TopLogprob {
@@ -98,6 +99,10 @@ class StepExecutor {
   // yet, call again; anything else: the step failed and none of its tokens may be used. REQUIRES:
   // `ticket` is the oldest outstanding.
   virtual absl::StatusOr<StepResult> Wait(StepTicket ticket, Duration timeout) = 0;
+
+  // Layers [0, n) of the KV that the step writes may be read although it still runs
+  // (Program::KvLayersReady). REQUIRES: `ticket` is the oldest outstanding.
+  virtual int32_t KvLayersReady(StepTicket ticket) { return 0; }
 };
 
 }  // namespace baton

@@ -47,7 +47,10 @@ void NoteCredit(Sequence& sequence, TimePoint now) {
 }  // namespace
 
 SequenceEngine::SequenceEngine(const Options& options)
-    : limits_(MakeLimits(options)), pool_(options.num_blocks), pipeline_(options.executor) {
+    : limits_(MakeLimits(options)),
+      report_kv_layers_(options.report_kv_layers),
+      pool_(options.num_blocks),
+      pipeline_(options.executor) {
   const int64_t pool_tokens = int64_t{options.num_blocks} * options.block_tokens + 1;
   context_tokens_max_ = static_cast<int32_t>(
       std::min<int64_t>(options.executor->limits().context_tokens_max, pool_tokens));
@@ -222,6 +225,7 @@ void SequenceEngine::CarryOut(const StepPlan& plan) {
 
 StepBatch SequenceEngine::MakeBatch(const StepPlan& plan) const {
   StepBatch batch;
+  batch.report_kv_layers = report_kv_layers_;
   batch.sequences.reserve(plan.entries.size());
   for (const StepEntry& entry : plan.entries) {
     const Sequence& sequence = sequences_.at(entry.id);

@@ -75,6 +75,8 @@ class SequenceEngine {
     int32_t reserved_blocks_max = 0;
     int32_t passes_max = 64;
     Duration paused_hold = Duration::zero();
+    // Steps report layers of KV while they run.
+    bool report_kv_layers = false;
   };
 
   explicit SequenceEngine(const Options& options);
@@ -115,6 +117,10 @@ class SequenceEngine {
   absl::StatusOr<bool> Launch(TimePoint now);
   // Nothing: the oldest step is not done. REQUIRES: steps_in_flight() > 0.
   absl::StatusOr<std::optional<StepOutcome>> Collect(Duration timeout);
+  // Of the oldest step in flight: layers whose KV its blocks hold already, and what it computes of
+  // which sequence; some may be gone by now. REQUIRES: steps_in_flight() > 0.
+  int32_t KvLayersReady() const { return pipeline_.KvLayersReady(); }
+  absl::Span<const StepEntry> oldest_step() const { return pipeline_.oldest(); }
   // After an error: forgets the steps in flight.
   void AbandonSteps();
 
@@ -145,6 +151,7 @@ class SequenceEngine {
 
   SchedulerLimits limits_;
   int32_t context_tokens_max_ = 0;
+  const bool report_kv_layers_;
   BlockPool pool_;
   StepPipeline pipeline_;
   std::map<SequenceId, Sequence> sequences_;  // In order of rank.

@@ -43,6 +43,16 @@ absl::StatusOr<std::optional<CompletedStep>> StepPipeline::Collect(Duration time
   return std::optional<CompletedStep>(std::move(done));
 }
 
+int32_t StepPipeline::KvLayersReady() const {
+  CHECK(!steps_.empty());
+  return executor_->KvLayersReady(steps_.front().ticket);
+}
+
+absl::Span<const StepEntry> StepPipeline::oldest() const {
+  CHECK(!steps_.empty());
+  return steps_.front().entries;
+}
+
 std::vector<RetiredBlocks> StepPipeline::Abandon() {
   std::vector<RetiredBlocks> out;
   for (Step& step : steps_) {

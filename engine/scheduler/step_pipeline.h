@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/strong_id.h"
 #include "engine/runner/step_executor.h"
@@ -51,6 +52,10 @@ class StepPipeline {
   // or Internal when the result does not match the step; then the device is not to be used any
   // more. REQUIRES: steps_in_flight() > 0.
   absl::StatusOr<std::optional<CompletedStep>> Collect(Duration timeout);
+
+  // Of the oldest step. REQUIRES: steps_in_flight() > 0.
+  int32_t KvLayersReady() const;
+  absl::Span<const StepEntry> oldest() const;
 
   // Forgets the steps in flight of a device that has failed and gives back what they held.
   std::vector<RetiredBlocks> Abandon();

@@ -43,6 +43,29 @@ TEST(ScriptedExecutor, PlaysTheScriptAlsoFromAStepWhoseTokensWereNotRead) {
   EXPECT_EQ(ReadTestSlot(pool.memory(), BlockId(2), 1).position, 1);
 }
 
+TEST(ScriptedExecutor, WritesALayerEachTimeItIsAskedOfAStepThatReports) {
+  TestKvPool pool(4, 4, /*num_layers=*/2);
+  ScriptedExecutor executor({.kv = pool.memory(), .vocabulary_size = 10});
+  const auto token = [&](int32_t slot) {
+    return ReadTestSlot(pool.memory(), BlockId(2), slot).token_id;
+  };
+  StepBatch batch{{Step({5, 6, 7, 8}, 0, Blocks({2}))}};
+  const auto quiet = executor.Execute(batch);
+  EXPECT_EQ(executor.KvLayersReady(*quiet), 0);
+  EXPECT_NE(token(0), 5);
+  ASSERT_TRUE(executor.Wait(*quiet, milliseconds(0)).ok());
+  batch.sequences[0].token_ids = {1, 2, 3, 4};
+  batch.report_kv_layers = true;
+  const auto step = executor.Execute(batch);
+  EXPECT_EQ(executor.KvLayersReady(*step), 1);
+  EXPECT_EQ(token(1), 2);
+  EXPECT_EQ(token(2), 7);
+  EXPECT_EQ(executor.KvLayersReady(*step), 2);
+  EXPECT_EQ(executor.KvLayersReady(*step), 2);
+  EXPECT_EQ(token(3), 4);
+  ASSERT_TRUE(executor.Wait(*step, milliseconds(0)).ok());
+}
+
 TEST(WitnessExecutor, GivesTheReferenceContinuationOnlyWhenEveryBlockIsRight) {
   const std::vector<int32_t> prompt = {5, 6, 7, 8, 9};
   for (int spoiled = -1; spoiled < 5; ++spoiled) {

@@ -20,12 +20,14 @@ TestSlot ReadTestSlot(const KvMemory& kv, BlockId block, int32_t slot) {
   return value;
 }
 
-TestKvPool::TestKvPool(int32_t num_blocks, int32_t block_tokens)
+TestKvPool::TestKvPool(int32_t num_blocks, int32_t block_tokens, int32_t num_layers)
     : bytes_(kTestSlotBytes * num_blocks * block_tokens, std::byte{0xee}) {
   memory_ = {.base = bytes_.data(),
              .block_bytes = kTestSlotBytes * block_tokens,
              .num_blocks = num_blocks,
-             .block_tokens = block_tokens};
+             .block_tokens = block_tokens,
+             .num_layers = num_layers};
+  CHECK_EQ(block_tokens % num_layers, 0);
 }
 
 HostExecutor::HostExecutor(const Options& options) : options_(options) {
@@ -77,7 +79,9 @@ absl::StatusOr<StepTicket> HostExecutor::Execute(const StepBatch& batch) {
     hook = on_execute_;
   }
   if (hook) hook(batch);
-  Pending pending = {.ticket = next_ticket_++, .batch = batch, .result = std::nullopt, .ready = {}};
+  Pending pending;
+  pending.ticket = next_ticket_++;
+  pending.batch = batch;
   pending.ready = Clock::Real()->Now() + options_.step_time;
   if (options_.compute_time == ComputeTime::kAtExecute) pending.result = Compute(batch);
   pending_.push_back(std::move(pending));
@@ -105,6 +109,41 @@ absl::StatusOr<StepResult> HostExecutor::Wait(StepTicket ticket, Duration timeou
   return *std::move(done.result);
 }
 
+int32_t HostExecutor::KvLayersReady(StepTicket ticket) {
+  CHECK(!pending_.empty());
+  Pending& step = pending_.front();
+  CHECK_EQ(step.ticket, ticket);
+  const KvMemory& kv = options_.kv;
+  if (!step.batch.report_kv_layers || kv.base == nullptr || step.kv_layers == kv.num_layers) {
+    return step.kv_layers;
+  }
+  ++step.kv_layers;
+  if (step.result.has_value()) return step.kv_layers;  // All was written by Execute.
+  for (const SequenceStep& sequence : step.batch.sequences) {
+    WriteKv(sequence, step.kv_layers - 1, step.kv_layers);
+  }
+  return step.kv_layers;
+}
+
+int32_t HostExecutor::TokenId(const SequenceStep& step, size_t i) const {
+  if (!step.from_previous_step) return step.token_ids[i];
+  CHECK(step.previous_sample >= 0 &&
+        step.previous_sample < static_cast<int32_t>(last_samples_.size()));
+  return last_samples_[step.previous_sample].token_id;
+}
+
+void HostExecutor::WriteKv(const SequenceStep& step, int32_t layer_begin, int32_t layer_end) const {
+  const KvMemory& kv = options_.kv;
+  for (size_t i = 0; i < step.token_ids.size(); ++i) {
+    const int32_t position = step.start_position + static_cast<int32_t>(i);
+    const int32_t slot = position % kv.block_tokens;
+    const int32_t layer = slot / (kv.block_tokens / kv.num_layers);
+    if (layer < layer_begin || layer >= layer_end) continue;
+    WriteTestSlot(kv, step.block_table[position / kv.block_tokens], slot,
+                  {.token_id = TokenId(step, i), .position = position});
+  }
+}
+
 StepResult HostExecutor::Compute(const StepBatch& batch) {
   std::function<bool(const SequenceStep&)> spoil;
   {
@@ -114,19 +153,8 @@ StepResult HostExecutor::Compute(const StepBatch& batch) {
   const KvMemory& kv = options_.kv;
   StepResult result;
   for (const SequenceStep& step : batch.sequences) {
-    int32_t last_token = 0;
-    for (size_t i = 0; i < step.token_ids.size(); ++i) {
-      last_token = step.token_ids[i];
-      if (step.from_previous_step) {
-        CHECK(step.previous_sample >= 0 &&
-              step.previous_sample < static_cast<int32_t>(last_samples_.size()));
-        last_token = last_samples_[step.previous_sample].token_id;
-      }
-      if (kv.base == nullptr) continue;
-      const int32_t position = step.start_position + static_cast<int32_t>(i);
-      WriteTestSlot(kv, step.block_table[position / kv.block_tokens], position % kv.block_tokens,
-                    {.token_id = last_token, .position = position});
-    }
+    const int32_t last_token = TokenId(step, step.token_ids.size() - 1);
+    if (kv.base != nullptr) WriteKv(step, 0, kv.num_layers);
     if (!step.sample) continue;
     SampledToken token;
     token.token_id = NextToken(step, last_token);

@@ -3,7 +3,8 @@
 // back, slow them down, fail them or spoil logits. What the next token is, the subclass says.
 //
 // KV layout: slot s of a block is 8 bytes at s * kTestSlotBytes: the token id and its position,
-// both i32 in the machine's byte order.
+// both i32 in the machine's byte order. A pool with several layers has its slots divided among
+// them; a step that reports layers writes one more each time it is asked.
 //
 // Thread rule: StepExecutor's calls come from one thread; the controls are thread-safe.
 #ifndef BATON_ENGINE_TESTING_HOST_EXECUTOR_H_
@@ -37,7 +38,8 @@ TestSlot ReadTestSlot(const KvMemory& kv, BlockId block, int32_t slot);
 // Owns the host memory of a pool of test slots.
 class TestKvPool {
  public:
-  TestKvPool(int32_t num_blocks, int32_t block_tokens);
+  // REQUIRES: num_layers divides block_tokens.
+  TestKvPool(int32_t num_blocks, int32_t block_tokens, int32_t num_layers = 1);
   KvMemory memory() { return memory_; }
 
  private:
@@ -62,6 +64,7 @@ class HostExecutor : public StepExecutor {
   const StepLimits& limits() const override { return options_.limits; }
   absl::StatusOr<StepTicket> Execute(const StepBatch& batch) override;
   absl::StatusOr<StepResult> Wait(StepTicket ticket, Duration timeout) override;
+  int32_t KvLayersReady(StepTicket ticket) override;
 
   // While held no step ends: Wait times out.
   void Hold() EXCLUDES(mutex_);
@@ -88,10 +91,14 @@ class HostExecutor : public StepExecutor {
     StepBatch batch;
     std::optional<StepResult> result;
     TimePoint ready;
+    int32_t kv_layers = 0;  // Written.
   };
 
   void CheckBatch(const StepBatch& batch) const;
   StepResult Compute(const StepBatch& batch);
+  int32_t TokenId(const SequenceStep& step, size_t i) const;
+  // Slots of the step that lie in layers [begin, end).
+  void WriteKv(const SequenceStep& step, int32_t layer_begin, int32_t layer_end) const;
 
   const Options options_;
   // Of the EngineLoop thread.

@@ -17,7 +17,8 @@ using worker::StartMode;
 using worker::TransferEvent;
 
 PrefillLoop::PrefillLoop(const PrefillLoopOptions& options)
-    : EngineLoopBase(options.loop), sender_(options.sender) {}
+    : EngineLoopBase(options.loop, options.sender != nullptr && options.loop.kv.num_layers > 1),
+      sender_(options.sender) {}
 
 PrefillLoop::~PrefillLoop() { Stop(); }
 
@@ -58,28 +59,65 @@ void PrefillLoop::OnStart(worker::StartSequence start) {
   transfers_[start.transfer_id].key = start.key;
 }
 
-void PrefillLoop::PushBlocks(const Active& active, int32_t end) {
+void PrefillLoop::PushLayers(const Active& active, int32_t end, int32_t num_layers) {
+  const KvMemory& kv = options().kv;
   Transfer& transfer = transfers_.at(*active.transfer);
-  const int32_t begin = static_cast<int32_t>(transfer.pushed.size());
-  if (end <= begin) return;
+  const size_t flagged = transfer.pushed.size();
   const std::vector<BlockId>& table = engine().Find(active.id)->block_table;
   CHECK_LE(end, static_cast<int32_t>(table.size()));
-  const std::vector<BlockId> blocks(table.begin() + begin, table.begin() + end);
-  pool().AddWire(blocks, active.transfer->value);
-  std::vector<kvtransfer::SourceRange> ranges;
-  ranges.reserve(blocks.size());
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    ranges.push_back({.logical_block = static_cast<uint32_t>(begin + i),
-                      .offset = 0,
-                      .bytes = options().kv.Block(blocks[i])});
+  if (static_cast<size_t>(end) > flagged) {
+    transfer.pushed.assign(table.begin(), table.begin() + end);
+    pool().AddWire(absl::MakeConstSpan(transfer.pushed).subspan(flagged), active.transfer->value);
   }
-  transfer.pushed.insert(transfer.pushed.end(), blocks.begin(), blocks.end());
-  sender_->Push(*active.transfer, std::move(ranges));
+  std::vector<kvtransfer::SourceRange> ranges;
+  for (size_t i = transfer.num_whole; i < transfer.pushed.size(); ++i) {
+    const int32_t first = i < flagged ? transfer.num_layers : 0;
+    CHECK_LE(first, num_layers);
+    if (first == num_layers) continue;
+    const uint64_t offset = static_cast<uint64_t>(first) * kv.layer_bytes();
+    const uint64_t bytes = static_cast<uint64_t>(num_layers - first) * kv.layer_bytes();
+    ranges.push_back({.logical_block = static_cast<uint32_t>(i),
+                      .offset = offset,
+                      .bytes = kv.Block(transfer.pushed[i]).subspan(offset, bytes)});
+  }
+  const bool whole = num_layers == kv.num_layers;
+  transfer.num_layers = whole ? 0 : num_layers;
+  if (whole) transfer.num_whole = transfer.pushed.size();
+  if (!ranges.empty()) sender_->Push(*active.transfer, std::move(ranges));
+}
+
+void PrefillLoop::PushBlocks(const Active& active, int32_t end) {
+  PushLayers(active, end, options().kv.num_layers);
+}
+
+int32_t PrefillLoop::CompleteBlocks(int32_t num_computed, bool samples) const {
+  const int32_t block_tokens = options().kv.block_tokens;
+  return samples ? BlocksForTokens(num_computed, block_tokens)
+                 : FullBlocks(num_computed, block_tokens);
 }
 
 void PrefillLoop::OnComputed(Active& active, int32_t num_computed) {
-  if (!active.transfer.has_value()) return;
-  PushBlocks(active, FullBlocks(num_computed, options().kv.block_tokens));
+  if (active.transfer.has_value()) PushBlocks(active, CompleteBlocks(num_computed, false));
+}
+
+bool PrefillLoop::WantsLayers(const Active& active, int32_t num_computed, bool samples) const {
+  if (!active.transfer.has_value()) return false;
+  const auto blocks = static_cast<uint64_t>(CompleteBlocks(num_computed, samples));
+  const uint64_t whole = transfers_.at(*active.transfer).num_whole;
+  // Else all goes at once when the step has ended.
+  return blocks > whole &&
+         (blocks - whole) * options().kv.block_bytes > options().limits.layer_push_bytes_min;
+}
+
+void PrefillLoop::OnLayersReady(Active& active, int32_t num_computed, bool samples,
+                                int32_t num_layers) {
+  const KvMemory& kv = options().kv;
+  const Transfer& transfer = transfers_.at(*active.transfer);
+  const int32_t end = CompleteBlocks(num_computed, samples);
+  const uint64_t bytes = (static_cast<uint64_t>(end) - transfer.num_whole) *
+                         static_cast<uint64_t>(num_layers - transfer.num_layers) * kv.layer_bytes();
+  if (bytes < options().limits.layer_push_bytes_min && num_layers < kv.num_layers) return;
+  PushLayers(active, end, num_layers);
 }
 
 std::optional<EndReason> PrefillLoop::EndOf(const Active& active, const Sampled& sampled) const {

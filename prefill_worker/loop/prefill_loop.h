@@ -2,7 +2,8 @@
 // the factory and for tests that drive the loop turn by turn.
 //
 // A transfer of P, and its blocks:
-//   begun      with the start; blocks that are complete are pushed and carry the wire flag
+//   begun      with the start; blocks that are complete are pushed and carry the wire flag, large
+//              ones layer by layer while the step that fills them runs
 //   finished   token 0 is drawn: the rest is pushed, the sequence leaves the engine, its blocks are
 //              held for it until the KV is delivered
 //   delivered  the blocks are leased
@@ -33,6 +34,10 @@ class PrefillLoop : public worker::EngineLoopBase, private kvtransfer::TransferS
     std::optional<worker::SequenceKey> key;
     // Pushed to D in order of logical block; they carry the wire flag until delivered or quiescent.
     std::vector<BlockId> pushed;
+    // The last of them are filled by a step that runs: of those behind the first num_whole only
+    // layers [0, num_layers) are pushed.
+    size_t num_whole = 0;
+    int32_t num_layers = 0;
     // Held for the sequence once it has left the engine, then for the lease.
     std::vector<BlockId> held;
     bool delivered = false;
@@ -42,6 +47,9 @@ class PrefillLoop : public worker::EngineLoopBase, private kvtransfer::TransferS
   // EngineLoopBase.
   void OnStart(worker::StartSequence start) override;
   void OnComputed(Active& active, int32_t num_computed) override;
+  void OnLayersReady(Active& active, int32_t num_computed, bool samples,
+                     int32_t num_layers) override;
+  bool WantsLayers(const Active& active, int32_t num_computed, bool samples) const override;
   void OnSampled(Active& active, const Sampled& sampled) override;
   void OnTransferEvent(const worker::TransferEvent& event) override;
   void OnEnding(Active& active) override;
@@ -54,8 +62,13 @@ class PrefillLoop : public worker::EngineLoopBase, private kvtransfer::TransferS
   void OnQuiescent(TransferId id) override;
   void OnPairFailed(const kvtransfer::PeerAddress& peer, const absl::Status& status) override;
 
-  // Pushes blocks up to logical block `end` that were not pushed yet.
+  // Pushes what was not pushed yet of the blocks up to logical block `end`: all of them, or layers
+  // [0, num_layers) of those that a step is filling.
   void PushBlocks(const Active& active, int32_t end);
+  void PushLayers(const Active& active, int32_t end, int32_t num_layers);
+  // Logical blocks whose KV is complete at `num_computed` tokens; with the last of the prompt
+  // (`samples`) also one that is not full.
+  int32_t CompleteBlocks(int32_t num_computed, bool samples) const;
   void HandOver(Active& active, int32_t token_id);
   // Why token 0 ends the sequence, if it does.
   std::optional<worker::EndReason> EndOf(const Active& active, const Sampled& sampled) const;

@@ -45,8 +45,8 @@ class PlayedDecodeWorker : public kvtransfer::TransferReceiverObserver {
 
 class PrefillLoopTest : public testing::Test {
  protected:
-  explicit PrefillLoopTest(bool with_sender = true)
-      : kv_(16, 4),
+  explicit PrefillLoopTest(bool with_sender = true, int32_t kv_layers = 1)
+      : kv_(16, 4, kv_layers),
         executor_({.limits = {.tokens_max = 8, .sequences_max = 4, .context_tokens_max = 100},
                    .kv = kv_.memory()}) {
     PrefillLoopOptions options;
@@ -57,6 +57,8 @@ class PrefillLoopTest : public testing::Test {
     options.loop.clock = &clock_;
     options.loop.limits.waiting_sequences_max = 6;
     options.loop.limits.stop_limit = std::chrono::milliseconds(50);
+    // Two layers of a block.
+    options.loop.limits.layer_push_bytes_min = 2 * kv_.memory().layer_bytes();
     if (with_sender) options.sender = transfer_.sender();
     loop_ = std::make_unique<PrefillLoop>(options);
   }
@@ -116,6 +118,94 @@ class PrefillLoopWithoutSenderTest : public PrefillLoopTest {
  protected:
   PrefillLoopWithoutSenderTest() : PrefillLoopTest(/*with_sender=*/false) {}
 };
+
+class PrefillLoopOfLayersTest : public PrefillLoopTest {
+ protected:
+  PrefillLoopOfLayersTest() : PrefillLoopTest(/*with_sender=*/true, /*kv_layers=*/4) {}
+
+  // Turns until the step in flight ends; what was copied after each.
+  std::vector<uint64_t> CopiedOfAHeldStep(int turns) {
+    executor_.Hold();
+    std::vector<uint64_t> copied;
+    for (int i = 0; i < turns; ++i) {
+      loop_->Turn(Duration::zero());
+      transfer_.PumpDry();
+      if (copied.empty() || copied.back() != transfer_.blocks_copied()) {
+        copied.push_back(transfer_.blocks_copied());
+      }
+    }
+    executor_.Release();
+    return copied;
+  }
+};
+
+TEST_F(PrefillLoopOfLayersTest, LayersTravelWhileTheStepThatWritesThemRuns) {
+  Expect(1, 2);
+  ASSERT_TRUE(loop_->Enqueue(Start(1, 6, StartMode::kPrefill)).ok());
+  // One layer of two blocks is two layers of a block, so each goes as it comes; the second block is
+  // not full, but the prompt ends there.
+  EXPECT_THAT(CopiedOfAHeldStep(8), ElementsAre(0, 2, 4, 6, 8));
+  EXPECT_THAT(sink_.TokensOf(Key(1)), ElementsAre());
+  Turns(2);
+  transfer_.PumpDry();
+  Turns(2);
+  EXPECT_EQ(transfer_.blocks_copied(), 8u) << "nothing is sent twice";
+  ASSERT_TRUE(decode_.received.has_value());
+  EXPECT_EQ(sink_.EndOf(Key(1))->kv_bytes, 2 * kv_.memory().block_bytes);
+  for (int32_t i = 0; i < 6; ++i) {
+    TestSlot slot;
+    std::memcpy(&slot, destination_.data() + i * kTestSlotBytes, sizeof(slot));
+    EXPECT_EQ(slot.position, i);
+  }
+  EXPECT_EQ(transfer_.violations(), 0);
+  transfer_.receiver()->ConfirmProgress(TransferId(1));
+}
+
+TEST_F(PrefillLoopOfLayersTest, FewBytesWaitForMoreAndTheLastLayersWaitForNothing) {
+  Expect(1, 1);
+  ASSERT_TRUE(loop_->Enqueue(Start(1, 3, StartMode::kPrefill)).ok());
+  // Of one block two layers at a time.
+  EXPECT_THAT(CopiedOfAHeldStep(8), ElementsAre(0, 1, 2));
+  Turns(2);
+  transfer_.PumpDry();
+  Turns(2);
+  ASSERT_TRUE(decode_.received.has_value());
+  transfer_.receiver()->ConfirmProgress(TransferId(1));
+}
+
+TEST_F(PrefillLoopOfLayersTest, WhatTheStepHasNotReportedFollowsWhenItHasEnded) {
+  Expect(1, 6);
+  ASSERT_TRUE(loop_->Enqueue(Start(1, 22, StartMode::kPrefill)).ok());
+  // Launched, launched, and then one layer of the first step's two blocks.
+  EXPECT_THAT(CopiedOfAHeldStep(2), ElementsAre(0, 2));
+  Turns(1);
+  transfer_.PumpDry();
+  EXPECT_EQ(transfer_.blocks_copied(), 4u) << "the other three layers in one range a block";
+  for (int i = 0; i < 8; ++i) {
+    Turns(1);
+    transfer_.PumpDry();
+  }
+  ASSERT_TRUE(decode_.received.has_value());
+  EXPECT_EQ(sink_.EndOf(Key(1))->kv_bytes, 6 * kv_.memory().block_bytes);
+  transfer_.receiver()->ConfirmProgress(TransferId(1));
+}
+
+TEST_F(PrefillLoopOfLayersTest, ACancelBetweenLayersKeepsTheBlocksUntilTheStepAndTheTransferEnd) {
+  Expect(1, 2);
+  ASSERT_TRUE(loop_->Enqueue(Start(1, 6, StartMode::kPrefill)).ok());
+  EXPECT_THAT(CopiedOfAHeldStep(3), ElementsAre(0, 2, 4));
+  executor_.Hold();
+  ASSERT_TRUE(loop_->Enqueue(worker::CancelSequence{Key(1)}).ok());
+  Turns(1);
+  EXPECT_EQ(loop_->load().quarantined_blocks, 2u);
+  transfer_.PumpDry();
+  Turns(1);
+  EXPECT_EQ(loop_->load().free_blocks, 14u) << "the step still writes to them";
+  executor_.Release();
+  Turns(2);
+  EXPECT_EQ(loop_->load().free_blocks, 16u);
+  EXPECT_EQ(sink_.EndOf(Key(1))->reason, EndReason::kCancelled);
+}
 
 TEST_F(PrefillLoopTest, PushesBlocksAsTheyCompleteAndTheRestAtTheEnd) {
   Expect(1, 6);

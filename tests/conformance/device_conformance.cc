@@ -329,6 +329,58 @@ TEST_P(DeviceConformance, KvMovesToAnotherPoolByRanges) {
   EXPECT_EQ(*sent, kernels::KvChecksum(staging));
 }
 
+TEST_P(DeviceConformance, LayersOfKvThatAreReportedAreCompleteWhileTheStepRuns) {
+  Compiled c(*device_, 16);
+  const KvLayout& layout = c.kv().layout();
+  const auto layer_bytes = static_cast<size_t>(layout.layer_bytes());
+  const BlockId block(4);
+  std::vector<std::byte> staging(layer_bytes);
+  const auto gather = [&](int32_t layer) {
+    const absl::Span<const std::byte> range =
+        c.kv().block(block).subspan(static_cast<size_t>(layer) * layer_bytes, layer_bytes);
+    const auto checksum = device_->KvGather({range}, absl::MakeSpan(staging));
+    CHECK(checksum.ok()) << checksum.status();
+    return *checksum;
+  };
+  int32_t seen_early = 0;
+  for (uint32_t round = 0; round < 50; ++round) {
+    const auto tokens = RandomTokens(16, 100 + round);
+    StepMeta meta = MakeMeta({{.start_position = 0,
+                               .token_source = tokens,
+                               .block_table = {block.value},
+                               .sample_rows = {}}},
+                             16);
+    meta.report_kv_layers = true;
+    const auto ticket = c.program().Enqueue(2, meta);
+    ASSERT_TRUE(ticket.ok()) << ticket.status();
+    std::vector<uint64_t> early;
+    while (true) {
+      const int32_t ready = c.program().KvLayersReady(*ticket);
+      ASSERT_GE(ready, static_cast<int32_t>(early.size())) << "layers came back";
+      ASSERT_LE(ready, layout.num_layers);
+      while (static_cast<int32_t>(early.size()) < ready) {
+        early.push_back(gather(static_cast<int32_t>(early.size())));
+      }
+      const auto outputs = c.program().Wait(*ticket, Duration::zero());
+      if (outputs.ok()) break;
+      ASSERT_EQ(outputs.status().code(), absl::StatusCode::kDeadlineExceeded);
+    }
+    seen_early += static_cast<int32_t>(early.size());
+    for (size_t layer = 0; layer < early.size(); ++layer) {
+      EXPECT_EQ(gather(static_cast<int32_t>(layer)), early[layer]) << "layer " << layer;
+    }
+  }
+  EXPECT_GT(seen_early, 0);
+
+  // Nothing is said of a step that was not asked to, nor what the step before it has said.
+  const DeviceTicket quiet = c.Start({{.start_position = 0,
+                                       .token_source = RandomTokens(16, 1),
+                                       .block_table = {block.value},
+                                       .sample_rows = {}}});
+  EXPECT_EQ(c.program().KvLayersReady(quiet), 0);
+  c.Finish(quiet);
+}
+
 TEST_P(DeviceConformance, PrepareRefusesSegmentsThatDoNotFit) {
   const TestTensor good = RandomTensor(4, 6, DType::kF32, 1, 1);
   const TestModel model;

@@ -24,6 +24,8 @@ inline constexpr int32_t kSimVocabulary = 50000;
 struct LoopClusterOptions {
   uint32_t seed = 0;
   int32_t block_tokens = 4;
+  // More than one: the prefill worker pushes layers as they are computed.
+  int32_t kv_layers = 1;
   int32_t prefill_blocks = 32;
   int32_t decode_blocks = 32;
   StepLimits prefill_limits = {.tokens_max = 16, .sequences_max = 8, .context_tokens_max = 512};
@@ -36,8 +38,8 @@ class LoopCluster {
  public:
   explicit LoopCluster(const LoopClusterOptions& options)
       : transfer_(options.seed),
-        prefill_kv_(options.prefill_blocks, options.block_tokens),
-        decode_kv_(options.decode_blocks, options.block_tokens),
+        prefill_kv_(options.prefill_blocks, options.block_tokens, options.kv_layers),
+        decode_kv_(options.decode_blocks, options.block_tokens, options.kv_layers),
         prefill_executor_(ExecutorOptions(options, options.prefill_limits, prefill_kv_)),
         decode_executor_(ExecutorOptions(options, options.decode_limits, decode_kv_)) {
     prefill_worker::PrefillLoopOptions prefill;
@@ -129,6 +131,7 @@ class LoopCluster {
     out.clock = &clock_;
     out.limits = options.limits;
     out.limits.stop_limit = std::chrono::milliseconds(200);
+    out.limits.layer_push_bytes_min = 1;
     return out;
   }
 

@@ -58,6 +58,7 @@ class Workload {
     LoopClusterOptions options;
     options.seed = seed * 7919 + 1;
     options.block_tokens = 1 << Pick(1, 3);
+    options.kv_layers = 1 << Pick(0, 1);
     options.prefill_blocks = Pick(8, 30);
     options.decode_blocks = Pick(8, 30);
     options.prefill_limits.sequences_max = Pick(1, 6);

@@ -15,11 +15,13 @@ namespace {
 
 // A step is waited for in slices, so that cancels, deadlines and new starts are seen meanwhile.
 constexpr Duration kStepSlice = std::chrono::milliseconds(2);
+// The same while its layers are of interest.
+constexpr Duration kLayerSlice = std::chrono::microseconds(100);
 // The clock may be one that only moves when told to: with sequences there, look at it this often.
 constexpr Duration kTick = std::chrono::milliseconds(20);
 constexpr Duration kIdleTick = std::chrono::seconds(1);
 
-SequenceEngine::Options EngineOptions(const LoopOptions& options) {
+SequenceEngine::Options EngineOptions(const LoopOptions& options, bool report_kv_layers) {
   CHECK(options.executor != nullptr);
   CHECK(options.sink != nullptr);
   CHECK(options.clock != nullptr);
@@ -32,13 +34,17 @@ SequenceEngine::Options EngineOptions(const LoopOptions& options) {
           .growth_watermark_blocks = options.limits.growth_watermark_blocks,
           .reserved_blocks_max = options.limits.reserved_blocks_max,
           .passes_max = options.limits.passes_max,
-          .paused_hold = options.limits.paused_hold};
+          .paused_hold = options.limits.paused_hold,
+          .report_kv_layers = report_kv_layers};
 }
 
 }  // namespace
 
-EngineLoopBase::EngineLoopBase(const LoopOptions& options)
-    : options_(options), inbox_(options.limits.starts_queued_max), engine_(EngineOptions(options)) {
+EngineLoopBase::EngineLoopBase(const LoopOptions& options, bool report_kv_layers)
+    : options_(options),
+      report_kv_layers_(report_kv_layers),
+      inbox_(options.limits.starts_queued_max),
+      engine_(EngineOptions(options, report_kv_layers)) {
   load_.model = options.model;
   load_.total_blocks = load_.free_blocks = static_cast<uint32_t>(options.kv.num_blocks);
 }
@@ -210,7 +216,7 @@ void EngineLoopBase::Step(Duration wait_max) {
     busy_ = launched;
   }
   if (engine_.steps_in_flight() == 0 || (launched && !engine_.pipeline_full())) return;
-  absl::StatusOr<std::optional<StepOutcome>> outcome = engine_.Collect(wait_max);
+  absl::StatusOr<std::optional<StepOutcome>> outcome = Collect(wait_max);
   if (!outcome.ok()) {
     Break(outcome.status());
     return;
@@ -218,6 +224,50 @@ void EngineLoopBase::Step(Duration wait_max) {
   if (!outcome->has_value()) return;
   busy_ = true;
   ApplyOutcome(**outcome);
+}
+
+template <typename Visit>
+void EngineLoopBase::ForEachOfOldestStep(Visit visit) {
+  for (const StepEntry& entry : engine_.oldest_step()) {
+    const auto it = keys_.find(entry.id);
+    if (it != keys_.end()) visit(actives_.at(it->second), entry);
+  }
+}
+
+bool EngineLoopBase::WatchesLayers() {
+  bool watches = false;
+  if (!report_kv_layers_) return watches;
+  ForEachOfOldestStep([&](const Active& active, const StepEntry& entry) {
+    watches |= WantsLayers(active, entry.start_position + entry.num_tokens, entry.sample);
+  });
+  return watches;
+}
+
+void EngineLoopBase::TellLayers() {
+  const int32_t layers = engine_.KvLayersReady();
+  if (layers <= layers_told_) return;
+  layers_told_ = layers;
+  ForEachOfOldestStep([&](Active& active, const StepEntry& entry) {
+    const int32_t num_computed = entry.start_position + entry.num_tokens;
+    if (WantsLayers(active, num_computed, entry.sample)) {
+      OnLayersReady(active, num_computed, entry.sample, layers);
+    }
+  });
+}
+
+absl::StatusOr<std::optional<StepOutcome>> EngineLoopBase::Collect(Duration wait_max) {
+  const bool watches = WatchesLayers();
+  const TimePoint give_up = SaturatingAdd(Clock::Real()->Now(), wait_max);
+  while (true) {
+    absl::StatusOr<std::optional<StepOutcome>> outcome =
+        engine_.Collect(watches ? std::min(wait_max, kLayerSlice) : wait_max);
+    if (!outcome.ok() || outcome->has_value()) {
+      layers_told_ = 0;
+      return outcome;
+    }
+    if (watches) TellLayers();
+    if (!watches || Clock::Real()->Now() >= give_up) return outcome;
+  }
 }
 
 void EngineLoopBase::ApplyOutcome(const StepOutcome& outcome) {

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
@@ -71,7 +72,8 @@ class EngineLoopBase : public EngineLoop {
     TimePoint failure_at = kNever;
   };
 
-  explicit EngineLoopBase(const LoopOptions& options);
+  // `report_kv_layers`: OnLayersReady is called.
+  explicit EngineLoopBase(const LoopOptions& options, bool report_kv_layers = false);
 
   // --- What a subclass does.
   // A start that is not stale, not a duplicate and meant for this model. Ends in AddActive or
@@ -79,6 +81,14 @@ class EngineLoopBase : public EngineLoop {
   virtual void OnStart(StartSequence start) = 0;
   // The KV of positions [0, num_computed) lies in the blocks. May end the sequence.
   virtual void OnComputed(Active& active, int32_t num_computed) = 0;
+  // The same of layers [0, num_layers) only, of a step that still runs and computes up to there;
+  // `samples`: it draws a token after them. More layers each time, then OnComputed. Not called
+  // unless WantsLayers said so.
+  virtual void OnLayersReady(Active& active, int32_t num_computed, bool samples,
+                             int32_t num_layers) {}
+  virtual bool WantsLayers(const Active& active, int32_t num_computed, bool samples) const {
+    return false;
+  }
   // A token with finite logits. Must end the sequence, or take it out of the engine, when
   // sampled.finish is set.
   virtual void OnSampled(Active& active, const Sampled& sampled) = 0;
@@ -128,6 +138,13 @@ class EngineLoopBase : public EngineLoop {
   void EndSession(RouterSessionId session);
   void ExpireDeadlines();
   void Step(Duration wait_max);
+  // Waits for the oldest step and meanwhile tells of its layers.
+  absl::StatusOr<std::optional<StepOutcome>> Collect(Duration wait_max);
+  // Calls `visit(active, entry)` for the sequences of the oldest step that are still there.
+  template <typename Visit>
+  void ForEachOfOldestStep(Visit visit);
+  bool WatchesLayers();
+  void TellLayers();
   void ApplyOutcome(const StepOutcome& outcome);
   void Break(const absl::Status& status);
   void EndAll(const absl::Status& status);
@@ -145,6 +162,7 @@ class EngineLoopBase : public EngineLoop {
   StepOutput& OutputOf(RouterSessionId session);
 
   const LoopOptions options_;
+  const bool report_kv_layers_;
   Inbox inbox_;
   SequenceEngine engine_;
   std::thread thread_;
@@ -158,7 +176,8 @@ class EngineLoopBase : public EngineLoop {
   std::map<RouterSessionId, StepOutput> outputs_;
   bool draining_ = false;
   bool broken_ = false;
-  bool busy_ = false;  // The last turn launched or read a step: do not wait.
+  int32_t layers_told_ = 0;  // Of the oldest step.
+  bool busy_ = false;        // The last turn launched or read a step: do not wait.
   uint64_t tokens_generated_ = 0;
   uint64_t nonfinite_logits_ = 0;
 

@@ -38,6 +38,9 @@ struct LoopLimits {
   int32_t passes_max = 64;
   // A sequence without credits keeps its blocks at least this long when others need them.
   Duration paused_hold = std::chrono::seconds(2);
+  // Prefill worker: layers of KV that are complete go to the decode worker while later layers are
+  // computed, but not fewer bytes of a sequence at a time, the last of a step excepted.
+  uint64_t layer_push_bytes_min = uint64_t{8} << 20;
   // A transfer is given up after this, also when the caller has no deadline.
   Duration transfer_limit = std::chrono::seconds(120);
   // When the peer of a transfer has given it up on purpose, its own word to the router comes first:

@@ -84,7 +84,9 @@ bool FakeTransfer::CopyOne(Transfer& transfer) {
 
 bool FakeTransfer::Deliver(TransferId id, Transfer& transfer) {
   if (!transfer.payload.has_value() || transfer.receiver == nullptr) return false;
-  CHECK_EQ(transfer.pushed.size(), transfer.destinations.size());
+  uint64_t expected = 0;
+  for (const auto& [logical, bytes] : transfer.destinations) expected += bytes.size();
+  CHECK_EQ(transfer.bytes, expected);
   transfer.received = transfer.delivered = true;
   const kvtransfer::TransferStats stats = {.bytes = transfer.bytes,
                                            .chunks = transfer.pushed.size()};
