@@ -2,7 +2,7 @@
 """What the hand-over costs between a prefill and a decode worker of an 8B shape, seen by a client of the
 public API: prompts of 4096 tokens, the load generator on the same machine. Needs two GPUs, one each.
 
-    bench/gpu_handover.py BUNDLE OUT.json [--kv-wire auto] [--chunk 512] [--logs FOLDER]
+    bench/gpu_handover.py BUNDLE OUT.json [--kv-wire auto] [--chunk TOKENS] [--logs FOLDER]
 
 Exposed: from the first token, which the prefill worker says at the end of its last layer, to the second,
 the decode worker's first, less what the decode worker takes for a later token. Slowdown of the prefill
@@ -30,7 +30,8 @@ def main():
     parser.add_argument("bundle")
     parser.add_argument("out")
     parser.add_argument("--kv-wire", default="auto", choices=("tcp", "auto", "nccl"))
-    parser.add_argument("--chunk", type=int, default=512, help="tokens a step of the prefill worker")
+    parser.add_argument("--chunk", type=int, default=0,
+                        help="tokens a step of the prefill worker; 0: its default")
     parser.add_argument("--staging-slot", default="auto")
     parser.add_argument("--kv-nccl-ctas", type=int, default=16)
     parser.add_argument("--logs", help="a folder for logs that time every piece of a hand-over")

@@ -77,6 +77,7 @@ absl::Status RunPrefillWorker(const WorkerCommandFlags& flags) {
   ASSIGN_OR_RETURN(auto device, MakeWorkerDevice(flags.worker, options));
   ASSIGN_OR_RETURN(const KvWire kv,
                    MakeKvWire(flags.kv, flags.advertise, /*listens=*/false, *device));
+  ResolvePromptStep(flags.worker, *device, options);
   ResolveStagingSlot(flags.worker, *kv.wire, options);
   ASSIGN_OR_RETURN(auto host, worker::ModelHost::Load(options, *device));
   worker::GrpcControlDialer dialer;

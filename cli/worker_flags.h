@@ -26,7 +26,7 @@ struct WorkerFlags {
   int32_t block_tokens = 64;
   int32_t context = 0;
   int32_t threads = 0;
-  int32_t max_tokens_per_step = 512;
+  int32_t max_tokens_per_step = 0;
   int32_t max_sequences = 64;
   std::string staging_slot = "auto";
   bool null_engine = false;
@@ -43,6 +43,10 @@ absl::StatusOr<worker::WorkerOptions> MakeWorkerOptions(const WorkerFlags& flags
 // What "auto" means for the wire that KV goes over, and what the slots take of the device.
 void ResolveStagingSlot(const WorkerFlags& flags, const kvtransfer::Wire& wire,
                         worker::WorkerOptions& options);
+
+// What 0 means for the steps of a prefill worker on `device`.
+void ResolvePromptStep(const WorkerFlags& flags, const Device& device,
+                       worker::WorkerOptions& options);
 
 // The device that the flags name; sets what "auto" means for it in `options`. ERRORS: of
 // MakeDevice.
