@@ -360,6 +360,8 @@ absl::Status StepLauncher::Run(const AttentionOp& op) {
                                         .kv = KvLayer(op.layer),
                                         .shape = decode.shape,
                                         .scale = op.scale,
+                                        // A copy brought it before the step's first kernel.
+                                        .metadata_is_early = true,
                                         .items = Step<kernels::DecodeItem>(offsets_.decode_plan),
                                         .block_tables = Step<int32_t>(offsets_.block_tables),
                                         .grid_size = decode.grid_size,

@@ -1,5 +1,5 @@
 """Processes of the program on a GPU machine, which has no gRPC stubs: daemons, the client that is part
-of the program, and what nvidia-smi says. For serving_check.py and device_faults_check.py."""
+of the program, and what nvidia-smi says. For the checks of this folder and the benches."""
 import atexit
 import json
 import os
@@ -58,6 +58,16 @@ def await_model(baton, endpoint, model, tokens, limit):
                          timeout=60).returncode != 0:
         if time.monotonic() > deadline:
             raise RuntimeError(f"{model} is not served after {limit} s")
+
+
+def expect_blocks_free(*workers):
+    deadline = time.monotonic() + 10
+    while True:
+        held = [w.metric(r'baton_kv_blocks\{[^}]*state="(?!free)\w+"[^}]*\}') for w in workers]
+        if not any(held):
+            return
+        assert time.monotonic() < deadline, f"blocks that are not free: {held}"
+        time.sleep(0.05)
 
 
 def gpu_count():

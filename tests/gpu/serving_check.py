@@ -17,8 +17,8 @@ import random
 import signal
 import time
 
-from gpu_processes import (UNAVAILABLE, WITNESS, Daemon, free_port, generate, gpu_count,
-                           gpu_memory_mib)
+from gpu_processes import (UNAVAILABLE, WITNESS, Daemon, expect_blocks_free, free_port, generate,
+                           gpu_count, gpu_memory_mib)
 
 LIMIT_S = 2.0  # Of a worker's silence (the router's default), and
 SLACK_S = 1.5  # what a client process itself takes on a busy machine.
@@ -31,16 +31,6 @@ def expect_all_right(baton, endpoint, requests, first_seed):
                                 range(first_seed, first_seed + requests)))
     wrong = [r for r in results if r[0] != 0 or not r[1]]
     assert not wrong, f"{len(wrong)} of {requests} failed or were wrong: {wrong[:5]}"
-
-
-def expect_blocks_free(*workers):
-    deadline = time.monotonic() + 10
-    while True:
-        held = [w.metric(r'baton_kv_blocks\{[^}]*state="(?!free)\w+"[^}]*\}') for w in workers]
-        if not any(held):
-            return
-        assert time.monotonic() < deadline, f"blocks that are not free: {held}"
-        time.sleep(0.05)
 
 
 def one_process(baton, requests):

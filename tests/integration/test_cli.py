@@ -45,6 +45,13 @@ def test_exit_codes_tell_what_happened(split):
     assert gone.returncode == 5
 
 
+def test_a_step_of_too_few_tokens_is_refused_by_name():
+    result = subprocess.run([c.BINARY, "prefill-worker", "--max-tokens-per-step", "5", "x"],
+                            capture_output=True, text=True, timeout=30)
+    assert result.returncode == 3
+    assert "--max-tokens-per-step: 5; at least 16, or 0" in result.stderr
+
+
 def test_ctrl_c_cancels(split):
     process = subprocess.Popen([c.BINARY, "generate", "--endpoint", split.front.listen, "--model",
                                 "succ", "--token-ids", "353", "--max-tokens", "4000"],

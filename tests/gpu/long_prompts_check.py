@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Prompts long enough that their KV is handed over layer by layer while it is computed, on GPUs, with
+real processes: prefill and decode worker give the tokens and log-probabilities, bit by bit, that one
+process gives for the same requests. Clients that go away in the middle harm nobody.
+
+    tests/gpu/long_prompts_check.py BATON [--kv-wire tcp|auto|nccl] [--requests N]
+
+The model is a synthetic 1B shape (32 KiB of KV a token) in the deterministic mode, where bits depend
+neither on other requests nor on how a prompt is cut into steps. Two GPUs are used if there are two.
+"""
+import argparse
+import collections
+import concurrent.futures
+import json
+import random
+import re
+import subprocess
+import time
+
+from gpu_processes import Daemon, await_model, expect_blocks_free, free_port, gpu_count
+
+MODEL = "m=synthetic:llama3-1b"
+TOKENS = 8
+PARALLEL = 8
+FLAGS = ("--metrics", "127.0.0.1:0", "--deterministic", "--kv-memory", "8GiB", "--context", "8192")
+
+
+def command(baton, endpoint, seed):
+    rng = random.Random(seed)
+    ids = [rng.randrange(300, 100_000) for _ in range(rng.choice((600, 1500, 2047, 2500, 4096)))]
+    return [baton, "generate", "--endpoint", endpoint, "--model", "m", "--token-ids",
+            ",".join(map(str, ids)), "--max-tokens", str(TOKENS), "--temperature", "0.7", "--seed",
+            str(seed), "--ignore-eos", "--logprobs", "2", "--json"]
+
+
+def ask(baton, endpoint, seed):
+    run = subprocess.run(command(baton, endpoint, seed), capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, f"request {seed}: {run.returncode} {run.stderr[-300:]}"
+    answer = json.loads(run.stdout)
+    assert len(answer["token_ids"]) == TOKENS, answer
+    return answer["token_ids"], answer["logprobs"]
+
+
+def leave_early(baton, endpoint, seed):
+    client = subprocess.Popen(command(baton, endpoint, seed), stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL)
+    time.sleep(random.Random(seed).uniform(0.0, 0.2))
+    client.kill()
+    client.wait()
+
+
+def ask_all(baton, endpoint, requests):
+    with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
+        return list(pool.map(lambda seed: ask(baton, endpoint, seed), range(requests)))
+
+
+def one_process(baton, requests):
+    serve = Daemon(baton, "serve", "--listen", "127.0.0.1:0", "--device", "cuda", *FLAGS, MODEL)
+    answers = ask_all(baton, serve.ready["listen"], requests)
+    serve.stop()
+    assert len({str(answer) for answer in answers}) == requests, "requests do not differ"
+    return answers
+
+
+def pieces_before_the_end(log):
+    """Of each transfer that was computed to its end: pieces gathered before it was."""
+    gathered = collections.Counter()
+    pieces = []
+    for line in log.splitlines():
+        if match := re.search(r"KV chunk gathered transfer=(\d+)", line):
+            gathered[match[1]] += 1
+        elif match := re.search(r"prompt computed transfer=(\d+)", line):
+            pieces.append(gathered[match[1]])
+    return pieces
+
+
+def cluster(baton, kv_wire, requests):
+    devices = {"prefill-worker": "cuda:0", "decode-worker": f"cuda:{min(1, gpu_count() - 1)}"}
+    addresses = [f"127.0.0.1:{free_port()}" for _ in devices]
+    workers = [Daemon(baton, role, "--listen", address, "--device", device, "--kv-wire", kv_wire,
+                      "--log-level", "debug", *FLAGS, MODEL)
+               for (role, device), address in zip(devices.items(), addresses)]
+    router = Daemon(baton, "router", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+                    "--workers", ",".join(addresses))
+    endpoint = router.ready["listen"]
+    await_model(baton, endpoint, "m", tokens=2, limit=30)
+    with concurrent.futures.ThreadPoolExecutor(PARALLEL // 2) as pool:
+        leaving = [pool.submit(leave_early, baton, endpoint, 10_000 + i) for i in range(requests)]
+        answers = ask_all(baton, endpoint, requests)
+        for future in leaving:
+            future.result()
+    expect_blocks_free(*workers)
+    for daemon in (router, *workers):
+        daemon.stop()
+    return answers, pieces_before_the_end(workers[0].log_text())
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("baton")
+    parser.add_argument("--kv-wire", default="auto", choices=("tcp", "auto", "nccl"))
+    parser.add_argument("--requests", type=int, default=32)
+    args = parser.parse_args()
+    expected = one_process(args.baton, args.requests)
+    answers, pieces = cluster(args.baton, args.kv_wire, args.requests)
+    wrong = [i for i in range(args.requests) if answers[i] != expected[i]]
+    assert not wrong, f"requests {wrong}: {[(answers[i], expected[i]) for i in wrong[:2]]}"
+    # In one piece, at its end, nothing would come before it.
+    early = sum(count > 1 for count in pieces)
+    assert early >= args.requests / 2, f"pieces before the end of each prompt: {pieces}"
+    print(f"{args.requests} long prompts over {args.kv_wire}: tokens and log-probabilities equal, bit by "
+          f"bit; {early} of {len(pieces)} prompts had pieces on their way while they were computed")
+
+
+if __name__ == "__main__":
+    main()
