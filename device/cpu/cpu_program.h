@@ -1,7 +1,8 @@
 // A compiled list on the CPU: one stage of the thread pool per operation, built once. A step sets
 // the number of items of each stage from its metadata and runs the region.
 //
-// Thread rule: Enqueue and Wait belong to the owner; ExecuteStep runs on the device's executor.
+// Thread rule: Enqueue, Wait and KvLayersReady belong to the owner; ExecuteStep runs on the
+// device's executor.
 #ifndef BATON_DEVICE_CPU_CPU_PROGRAM_H_
 #define BATON_DEVICE_CPU_CPU_PROGRAM_H_
 

@@ -213,6 +213,7 @@ absl::StatusOr<DeviceTicket> CudaProgram::Enqueue(int bucket, const StepMeta& me
   slot.num_samples = static_cast<int32_t>(meta.sample_rows.size());
   slot.return_logits = meta.return_logits;
   slot.kv_marks->Clear();
+  slot.waited_since = kNever;
   const absl::Status status = EnqueueStep(meta, slot);
   if (!status.ok()) {
     return absl::UnavailableError(absl::StrCat(context_.name(), ": ", status.message()));
@@ -228,6 +229,8 @@ absl::StatusOr<StepOutputs> CudaProgram::Wait(DeviceTicket ticket, Duration time
   Slot& slot = slots_[ticket % kInFlightMax];
   const Clock* clock = Clock::Real();
   const TimePoint start = clock->Now();
+  // A loop waits in slices.
+  slot.waited_since = std::min(slot.waited_since, start);
   while (true) {
     const cudaError_t error = cudaEventQuery(slot.done);
     if (error == cudaSuccess) break;
@@ -235,9 +238,9 @@ absl::StatusOr<StepOutputs> CudaProgram::Wait(DeviceTicket ticket, Duration time
       ++oldest_ticket_;
       return context_.Check(error, "a step");
     }
-    const Duration waited = clock->Now() - start;
-    if (waited >= timeout) return absl::DeadlineExceededError("the step is still running");
-    if (waited > kSpinLimit) {
+    const TimePoint now = clock->Now();
+    if (now - start >= timeout) return absl::DeadlineExceededError("the step is still running");
+    if (now - slot.waited_since > kSpinLimit) {
       MutexLock lock(nap_mutex_);
       nap_.WaitFor(nap_mutex_, kNap);  // Nobody ends it.
     }

@@ -59,6 +59,7 @@ class CudaProgram : public Program {
     std::unique_ptr<KvMarks> kv_marks;
     int32_t num_samples = 0;
     bool return_logits = false;
+    TimePoint waited_since = kNever;  // The first Wait; kNever before it.
   };
   // A size of decode steps.
   struct Graph {

@@ -9,7 +9,7 @@ namespace baton {
 
 absl::StatusOr<std::unique_ptr<KvMarks>> KvMarks::Create(int32_t num_layers, CudaContext& context) {
   auto marks = std::make_unique<KvMarks>(Private{}, num_layers, context);
-  for (int32_t i = 0; i < kKvMarksMax; ++i) {
+  for (size_t i = 0; i < marks->layers_.size(); ++i) {
     cudaEvent_t event = nullptr;
     RETURN_IF_ERROR(
         context.Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event"));
@@ -23,25 +23,21 @@ KvMarks::~KvMarks() {
 }
 
 void KvMarks::Clear() {
-  layers_.clear();
+  recorded_ = 0;
   fired_ = 0;
 }
 
 absl::StatusOr<bool> KvMarks::Record(int32_t layer) {
-  const int32_t group = (num_layers_ + kKvMarksMax - 1) / kKvMarksMax;
-  const int32_t layers = layer + 1;
-  // The last layer too: behind its KV come its attention, its products and the head, in whose time
-  // a hand-over can end.
-  if (layers % group != 0 && layers != num_layers_) return false;
-  CHECK_LT(layers_.size(), events_.size());
-  RETURN_IF_ERROR(context_.Check(cudaEventRecord(events_[layers_.size()], context_.stream()),
-                                 "recording an event"));
-  layers_.push_back(layers);
+  CHECK_LT(recorded_, layers_.size());
+  if (layer + 1 != layers_[recorded_]) return false;
+  RETURN_IF_ERROR(
+      context_.Check(cudaEventRecord(events_[recorded_], context_.stream()), "recording an event"));
+  ++recorded_;
   return true;
 }
 
 int32_t KvMarks::LayersReady() {
-  while (fired_ < layers_.size() && cudaEventQuery(events_[fired_]) == cudaSuccess) ++fired_;
+  while (fired_ < recorded_ && cudaEventQuery(events_[fired_]) == cudaSuccess) ++fired_;
   return fired_ == 0 ? 0 : layers_[fired_ - 1];
 }
 

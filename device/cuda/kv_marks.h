@@ -1,5 +1,6 @@
 // How far a step has written KV, layer by layer: events between its kernels. A kernel behind an
-// event does not overlap the one before it, so there are few of them, and none unless asked for.
+// event does not overlap the one before it, so there are few of them (kv_mark_layers.h), and none
+// unless asked for.
 //
 // Thread rule: owned by the owner of its program.
 #ifndef BATON_DEVICE_CUDA_KV_MARKS_H_
@@ -15,11 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "device/cuda/cuda_context.h"
+#include "device/cuda/kv_mark_layers.h"
 
 namespace baton {
-
-// Events of a step.
-inline constexpr int32_t kKvMarksMax = 8;
 
 class KvMarks {
   struct Private {};
@@ -27,7 +26,7 @@ class KvMarks {
  public:
   static absl::StatusOr<std::unique_ptr<KvMarks>> Create(int32_t num_layers, CudaContext& context);
   KvMarks(Private, int32_t num_layers, CudaContext& context)
-      : num_layers_(num_layers), context_(context) {}
+      : layers_(KvMarkLayers(num_layers)), context_(context) {}
   ~KvMarks();
 
   // Of a new step: nothing is ready. REQUIRES: the step of the last events has ended.
@@ -39,10 +38,10 @@ class KvMarks {
   int32_t LayersReady();
 
  private:
-  const int32_t num_layers_;
+  const std::vector<int32_t> layers_;  // Ready when the event of the same number has fired.
   CudaContext& context_;
   std::vector<cudaEvent_t> events_;
-  std::vector<int32_t> layers_;  // Ready when the event of the same number has fired.
+  size_t recorded_ = 0;  // Of this step.
   size_t fired_ = 0;
 };
 

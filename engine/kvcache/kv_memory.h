@@ -27,7 +27,10 @@ struct KvMemory {
         << "block " << block << " of a pool of " << num_blocks;
     return absl::MakeSpan(base + static_cast<uint64_t>(block.value) * block_bytes, block_bytes);
   }
-  uint64_t layer_bytes() const { return block_bytes / static_cast<uint64_t>(num_layers); }
+  uint64_t layer_bytes() const {
+    CHECK_EQ(block_bytes % static_cast<uint64_t>(num_layers), 0u);
+    return block_bytes / static_cast<uint64_t>(num_layers);
+  }
 };
 
 }  // namespace baton

@@ -48,7 +48,7 @@ void NoteCredit(Sequence& sequence, TimePoint now) {
 
 SequenceEngine::SequenceEngine(const Options& options)
     : limits_(MakeLimits(options)),
-      report_kv_layers_(options.report_kv_layers),
+      report_kv_layers_tokens_min_(options.report_kv_layers_tokens_min),
       pool_(options.num_blocks),
       pipeline_(options.executor) {
   const int64_t pool_tokens = int64_t{options.num_blocks} * options.block_tokens + 1;
@@ -225,10 +225,11 @@ void SequenceEngine::CarryOut(const StepPlan& plan) {
 
 StepBatch SequenceEngine::MakeBatch(const StepPlan& plan) const {
   StepBatch batch;
-  batch.report_kv_layers = report_kv_layers_;
   batch.sequences.reserve(plan.entries.size());
   for (const StepEntry& entry : plan.entries) {
     const Sequence& sequence = sequences_.at(entry.id);
+    batch.report_kv_layers |=
+        report_kv_layers_tokens_min_ > 0 && entry.num_tokens >= report_kv_layers_tokens_min_;
     SequenceStep step;
     step.start_position = entry.start_position;
     const int32_t end = entry.start_position + entry.num_tokens;

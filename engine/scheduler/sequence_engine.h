@@ -75,8 +75,8 @@ class SequenceEngine {
     int32_t reserved_blocks_max = 0;
     int32_t passes_max = 64;
     Duration paused_hold = Duration::zero();
-    // Steps report layers of KV while they run.
-    bool report_kv_layers = false;
+    // Steps that compute so many tokens of a sequence report layers of KV while they run; 0: none.
+    int32_t report_kv_layers_tokens_min = 0;
   };
 
   explicit SequenceEngine(const Options& options);
@@ -151,7 +151,7 @@ class SequenceEngine {
 
   SchedulerLimits limits_;
   int32_t context_tokens_max_ = 0;
-  const bool report_kv_layers_;
+  const int32_t report_kv_layers_tokens_min_;
   BlockPool pool_;
   StepPipeline pipeline_;
   std::map<SequenceId, Sequence> sequences_;  // In order of rank.

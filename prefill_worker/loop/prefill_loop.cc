@@ -1,6 +1,7 @@
 #include "prefill_worker/loop/prefill_loop.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,9 +17,22 @@ using worker::EndReason;
 using worker::StartMode;
 using worker::TransferEvent;
 
+namespace {
+
+// Tokens of a sequence from which a step can have more KV of it than is pushed at a time; 0: never.
+int32_t LayeredStepTokensMin(const PrefillLoopOptions& options) {
+  const KvMemory& kv = options.loop.kv;
+  if (options.sender == nullptr || kv.num_layers < 2 || kv.block_bytes == 0) return 0;
+  const uint64_t blocks = options.loop.limits.layer_push_bytes_min / kv.block_bytes;
+  // A block that is completed may have been begun by the step before.
+  const uint64_t tokens = blocks * static_cast<uint64_t>(kv.block_tokens) + 1;
+  return static_cast<int32_t>(std::min<uint64_t>(tokens, std::numeric_limits<int32_t>::max()));
+}
+
+}  // namespace
+
 PrefillLoop::PrefillLoop(const PrefillLoopOptions& options)
-    : EngineLoopBase(options.loop, options.sender != nullptr && options.loop.kv.num_layers > 1),
-      sender_(options.sender) {}
+    : EngineLoopBase(options.loop, LayeredStepTokensMin(options)), sender_(options.sender) {}
 
 PrefillLoop::~PrefillLoop() { Stop(); }
 

@@ -1,6 +1,7 @@
 // Makes the engine loop of a prefill worker (P) for one model replica: it takes kPrefill and
-// kPrefillOnly, computes prompts in chunks (several sequences a step), pushes KV blocks to D as
-// they complete, samples token 0 and sends it to the router and, with the last piece of KV, to D.
+// kPrefillOnly, computes prompts in chunks (several sequences a step), pushes KV to D as it
+// completes, block by block and, of large steps, layer by layer, samples token 0 and sends it to
+// the router and, with the last piece of KV, to D.
 #ifndef BATON_PREFILL_WORKER_LOOP_PREFILL_LOOP_FACTORY_H_
 #define BATON_PREFILL_WORKER_LOOP_PREFILL_LOOP_FACTORY_H_
 

@@ -130,8 +130,8 @@ class PrefillLoopOfLayersTest : public PrefillLoopTest {
     for (int i = 0; i < turns; ++i) {
       loop_->Turn(Duration::zero());
       transfer_.PumpDry();
-      if (copied.empty() || copied.back() != transfer_.blocks_copied()) {
-        copied.push_back(transfer_.blocks_copied());
+      if (copied.empty() || copied.back() != transfer_.ranges_copied()) {
+        copied.push_back(transfer_.ranges_copied());
       }
     }
     executor_.Release();
@@ -149,7 +149,7 @@ TEST_F(PrefillLoopOfLayersTest, LayersTravelWhileTheStepThatWritesThemRuns) {
   Turns(2);
   transfer_.PumpDry();
   Turns(2);
-  EXPECT_EQ(transfer_.blocks_copied(), 8u) << "nothing is sent twice";
+  EXPECT_EQ(transfer_.ranges_copied(), 8u) << "nothing is sent twice";
   ASSERT_TRUE(decode_.received.has_value());
   EXPECT_EQ(sink_.EndOf(Key(1))->kv_bytes, 2 * kv_.memory().block_bytes);
   for (int32_t i = 0; i < 6; ++i) {
@@ -158,6 +158,33 @@ TEST_F(PrefillLoopOfLayersTest, LayersTravelWhileTheStepThatWritesThemRuns) {
     EXPECT_EQ(slot.position, i);
   }
   EXPECT_EQ(transfer_.violations(), 0);
+  transfer_.receiver()->ConfirmProgress(TransferId(1));
+}
+
+TEST_F(PrefillLoopOfLayersTest, TheNextStepBeginsWithItsFirstLayer) {
+  Expect(1, 4);
+  ASSERT_TRUE(loop_->Enqueue(Start(1, 14, StartMode::kPrefill)).ok());
+  EXPECT_THAT(CopiedOfAHeldStep(8), ElementsAre(0, 2, 4, 6, 8));
+  Turns(1);
+  EXPECT_THAT(CopiedOfAHeldStep(8), ElementsAre(10, 12, 14, 16));
+  Turns(2);
+  transfer_.PumpDry();
+  Turns(2);
+  ASSERT_TRUE(decode_.received.has_value());
+  transfer_.receiver()->ConfirmProgress(TransferId(1));
+}
+
+TEST_F(PrefillLoopOfLayersTest, FewBytesOfTheNextStepWaitTooWhateverTheFirstHasPushed) {
+  Expect(1, 3);
+  ASSERT_TRUE(loop_->Enqueue(Start(1, 11, StartMode::kPrefill)).ok());
+  EXPECT_THAT(CopiedOfAHeldStep(3), ElementsAre(0, 2, 4));
+  Turns(1);  // The rest of the first step's blocks, in one range each.
+  // One block is left: two layers at a time.
+  EXPECT_THAT(CopiedOfAHeldStep(8), ElementsAre(6, 7, 8));
+  Turns(2);
+  transfer_.PumpDry();
+  Turns(2);
+  ASSERT_TRUE(decode_.received.has_value());
   transfer_.receiver()->ConfirmProgress(TransferId(1));
 }
 
@@ -180,7 +207,7 @@ TEST_F(PrefillLoopOfLayersTest, WhatTheStepHasNotReportedFollowsWhenItHasEnded) 
   EXPECT_THAT(CopiedOfAHeldStep(2), ElementsAre(0, 2));
   Turns(1);
   transfer_.PumpDry();
-  EXPECT_EQ(transfer_.blocks_copied(), 4u) << "the other three layers in one range a block";
+  EXPECT_EQ(transfer_.ranges_copied(), 4u) << "the other three layers in one range a block";
   for (int i = 0; i < 8; ++i) {
     Turns(1);
     transfer_.PumpDry();
@@ -215,8 +242,8 @@ TEST_F(PrefillLoopTest, PushesBlocksAsTheyCompleteAndTheRestAtTheEnd) {
   for (int i = 0; i < 6; ++i) {
     loop_->Turn(Duration::zero());
     transfer_.PumpDry();
-    if (copied.empty() || copied.back() != transfer_.blocks_copied()) {
-      copied.push_back(transfer_.blocks_copied());
+    if (copied.empty() || copied.back() != transfer_.ranges_copied()) {
+      copied.push_back(transfer_.ranges_copied());
     }
   }
   EXPECT_THAT(copied, ElementsAre(0, 2, 4, 6));

@@ -20,7 +20,7 @@ std::vector<int32_t> Range(int32_t begin, int32_t end) {
   return out;
 }
 
-constexpr int32_t kTokensMax = 64;
+constexpr int32_t kTokensMax = 128;  // Enough work for the helpers of a CPU device.
 constexpr int32_t kSamplesMax = 64;
 constexpr Duration kLimit = std::chrono::seconds(60);
 
@@ -333,21 +333,24 @@ TEST_P(DeviceConformance, LayersOfKvThatAreReportedAreCompleteWhileTheStepRuns) 
   Compiled c(*device_, 16);
   const KvLayout& layout = c.kv().layout();
   const auto layer_bytes = static_cast<size_t>(layout.layer_bytes());
-  const BlockId block(4);
-  std::vector<std::byte> staging(layer_bytes);
+  const std::vector<int32_t> table = {4, 2, 9, 0, 11, 7, 15, 3};
+  std::vector<std::byte> staging(table.size() * layer_bytes);
   const auto gather = [&](int32_t layer) {
-    const absl::Span<const std::byte> range =
-        c.kv().block(block).subspan(static_cast<size_t>(layer) * layer_bytes, layer_bytes);
-    const auto checksum = device_->KvGather({range}, absl::MakeSpan(staging));
+    std::vector<absl::Span<const std::byte>> ranges;
+    for (const int32_t block : table) {
+      ranges.emplace_back(c.kv()
+                              .block(BlockId(block))
+                              .subspan(static_cast<size_t>(layer) * layer_bytes, layer_bytes));
+    }
+    const auto checksum = device_->KvGather(ranges, absl::MakeSpan(staging));
     CHECK(checksum.ok()) << checksum.status();
     return *checksum;
   };
   int32_t seen_early = 0;
   for (uint32_t round = 0; round < 50; ++round) {
-    const auto tokens = RandomTokens(16, 100 + round);
     StepMeta meta = MakeMeta({{.start_position = 0,
-                               .token_source = tokens,
-                               .block_table = {block.value},
+                               .token_source = RandomTokens(kTokensMax, 100 + round),
+                               .block_table = table,
                                .sample_rows = {}}},
                              16);
     meta.report_kv_layers = true;
@@ -375,7 +378,7 @@ TEST_P(DeviceConformance, LayersOfKvThatAreReportedAreCompleteWhileTheStepRuns) 
   // Nothing is said of a step that was not asked to, nor what the step before it has said.
   const DeviceTicket quiet = c.Start({{.start_position = 0,
                                        .token_source = RandomTokens(16, 1),
-                                       .block_table = {block.value},
+                                       .block_table = {4},
                                        .sample_rows = {}}});
   EXPECT_EQ(c.program().KvLayersReady(quiet), 0);
   c.Finish(quiet);

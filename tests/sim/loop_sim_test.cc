@@ -48,6 +48,7 @@ class Workload {
 
   int complete() const { return complete_; }
   uint64_t preemptions() const { return preemptions_; }
+  uint64_t parts_copied() { return cluster_.transfer().parts_copied(); }
 
  private:
   int32_t Pick(int32_t low, int32_t high) {
@@ -58,7 +59,7 @@ class Workload {
     LoopClusterOptions options;
     options.seed = seed * 7919 + 1;
     options.block_tokens = 1 << Pick(1, 3);
-    options.kv_layers = 1 << Pick(0, 1);
+    options.kv_layers = Pick(0, 1) == 0 ? 1 : options.block_tokens >> Pick(0, 1);
     options.prefill_blocks = Pick(8, 30);
     options.decode_blocks = Pick(8, 30);
     options.prefill_limits.sequences_max = Pick(1, 6);
@@ -174,16 +175,19 @@ class Workload {
 TEST(LoopSim, EveryRandomWorkloadEndsWithRightTokensAndAllBlocksBack) {
   int complete = 0;
   uint64_t preemptions = 0;
+  uint64_t parts_copied = 0;
   for (uint32_t seed = 0; seed < 400; ++seed) {
     Workload workload(seed);
     workload.Run();
     complete += workload.complete();
     preemptions += workload.preemptions();
+    parts_copied += workload.parts_copied();
     ASSERT_FALSE(HasFailure()) << "failing seed " << seed;
   }
   // The workloads mean something: many requests end well, and the pools are tight.
   EXPECT_GT(complete, 1500);
   EXPECT_GT(preemptions, 50u);
+  EXPECT_GT(parts_copied, 1000u) << "layers are handed over while steps run";
 }
 
 }  // namespace

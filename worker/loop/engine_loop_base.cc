@@ -15,13 +15,16 @@ namespace {
 
 // A step is waited for in slices, so that cancels, deadlines and new starts are seen meanwhile.
 constexpr Duration kStepSlice = std::chrono::milliseconds(2);
-// The same while its layers are of interest.
-constexpr Duration kLayerSlice = std::chrono::microseconds(100);
+// While its layers are of interest they are asked for this often a layer, but not more often than
+// this: on a GPU a layer takes a millisecond, on a CPU it may take a hundred.
+constexpr int kQueriesALayer = 16;
+constexpr Duration kLayerSliceMin = std::chrono::microseconds(100);
 // The clock may be one that only moves when told to: with sequences there, look at it this often.
 constexpr Duration kTick = std::chrono::milliseconds(20);
 constexpr Duration kIdleTick = std::chrono::seconds(1);
 
-SequenceEngine::Options EngineOptions(const LoopOptions& options, bool report_kv_layers) {
+SequenceEngine::Options EngineOptions(const LoopOptions& options,
+                                      int32_t report_kv_layers_tokens_min) {
   CHECK(options.executor != nullptr);
   CHECK(options.sink != nullptr);
   CHECK(options.clock != nullptr);
@@ -35,16 +38,16 @@ SequenceEngine::Options EngineOptions(const LoopOptions& options, bool report_kv
           .reserved_blocks_max = options.limits.reserved_blocks_max,
           .passes_max = options.limits.passes_max,
           .paused_hold = options.limits.paused_hold,
-          .report_kv_layers = report_kv_layers};
+          .report_kv_layers_tokens_min = report_kv_layers_tokens_min};
 }
 
 }  // namespace
 
-EngineLoopBase::EngineLoopBase(const LoopOptions& options, bool report_kv_layers)
+EngineLoopBase::EngineLoopBase(const LoopOptions& options, int32_t report_kv_layers_tokens_min)
     : options_(options),
-      report_kv_layers_(report_kv_layers),
+      reports_kv_layers_(report_kv_layers_tokens_min > 0),
       inbox_(options.limits.starts_queued_max),
-      engine_(EngineOptions(options, report_kv_layers)) {
+      engine_(EngineOptions(options, report_kv_layers_tokens_min)) {
   load_.model = options.model;
   load_.total_blocks = load_.free_blocks = static_cast<uint32_t>(options.kv.num_blocks);
 }
@@ -235,8 +238,8 @@ void EngineLoopBase::ForEachOfOldestStep(Visit visit) {
 }
 
 bool EngineLoopBase::WatchesLayers() {
+  if (!reports_kv_layers_) return false;
   bool watches = false;
-  if (!report_kv_layers_) return watches;
   ForEachOfOldestStep([&](const Active& active, const StepEntry& entry) {
     watches |= WantsLayers(active, entry.start_position + entry.num_tokens, entry.sample);
   });
@@ -255,14 +258,22 @@ void EngineLoopBase::TellLayers() {
   });
 }
 
+Duration EngineLoopBase::LayerSlice() const {
+  const Duration elapsed = Clock::Real()->Now() - oldest_step_since_;
+  return std::max<Duration>(elapsed / (kQueriesALayer * std::max(1, layers_told_)), kLayerSliceMin);
+}
+
 absl::StatusOr<std::optional<StepOutcome>> EngineLoopBase::Collect(Duration wait_max) {
+  const TimePoint now = Clock::Real()->Now();
+  const TimePoint give_up = SaturatingAdd(now, wait_max);
+  oldest_step_since_ = std::min(oldest_step_since_, now);
   const bool watches = WatchesLayers();
-  const TimePoint give_up = SaturatingAdd(Clock::Real()->Now(), wait_max);
   while (true) {
     absl::StatusOr<std::optional<StepOutcome>> outcome =
-        engine_.Collect(watches ? std::min(wait_max, kLayerSlice) : wait_max);
+        engine_.Collect(watches ? std::min(wait_max, LayerSlice()) : wait_max);
     if (!outcome.ok() || outcome->has_value()) {
       layers_told_ = 0;
+      oldest_step_since_ = kNever;
       return outcome;
     }
     if (watches) TellLayers();

@@ -72,8 +72,9 @@ class EngineLoopBase : public EngineLoop {
     TimePoint failure_at = kNever;
   };
 
-  // `report_kv_layers`: OnLayersReady is called.
-  explicit EngineLoopBase(const LoopOptions& options, bool report_kv_layers = false);
+  // `report_kv_layers_tokens_min`: OnLayersReady is called, for steps of so many tokens of a
+  // sequence; 0: for none.
+  explicit EngineLoopBase(const LoopOptions& options, int32_t report_kv_layers_tokens_min = 0);
 
   // --- What a subclass does.
   // A start that is not stale, not a duplicate and meant for this model. Ends in AddActive or
@@ -145,6 +146,8 @@ class EngineLoopBase : public EngineLoop {
   void ForEachOfOldestStep(Visit visit);
   bool WatchesLayers();
   void TellLayers();
+  // How long to wait for a step before its layers are asked for again.
+  Duration LayerSlice() const;
   void ApplyOutcome(const StepOutcome& outcome);
   void Break(const absl::Status& status);
   void EndAll(const absl::Status& status);
@@ -162,7 +165,7 @@ class EngineLoopBase : public EngineLoop {
   StepOutput& OutputOf(RouterSessionId session);
 
   const LoopOptions options_;
-  const bool report_kv_layers_;
+  const bool reports_kv_layers_;
   Inbox inbox_;
   SequenceEngine engine_;
   std::thread thread_;
@@ -176,8 +179,9 @@ class EngineLoopBase : public EngineLoop {
   std::map<RouterSessionId, StepOutput> outputs_;
   bool draining_ = false;
   bool broken_ = false;
-  int32_t layers_told_ = 0;  // Of the oldest step.
-  bool busy_ = false;        // The last turn launched or read a step: do not wait.
+  int32_t layers_told_ = 0;               // Of the oldest step, which runs since
+  TimePoint oldest_step_since_ = kNever;  // then, in real time; kNever: not waited for yet.
+  bool busy_ = false;                     // The last turn launched or read a step: do not wait.
   uint64_t tokens_generated_ = 0;
   uint64_t nonfinite_logits_ = 0;
 

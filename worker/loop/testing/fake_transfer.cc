@@ -78,15 +78,22 @@ bool FakeTransfer::CopyOne(Transfer& transfer) {
   std::copy(pushed.range.bytes.begin(), pushed.range.bytes.end(),
             destination->second.begin() + static_cast<int64_t>(pushed.range.offset));
   transfer.bytes += pushed.range.bytes.size();
-  ++blocks_copied_;
+  CHECK(transfer.coverage
+            ->Claim({{.logical_block = pushed.range.logical_block,
+                      .offset = pushed.range.offset,
+                      .length = pushed.range.bytes.size()}},
+                    pushed.range.bytes.size())
+            .ok())
+      << "logical block " << pushed.range.logical_block << " twice";
+  ++ranges_copied_;
+  if (pushed.range.bytes.size() < destination->second.size()) ++parts_copied_;
   return true;
 }
 
 bool FakeTransfer::Deliver(TransferId id, Transfer& transfer) {
   if (!transfer.payload.has_value() || transfer.receiver == nullptr) return false;
-  uint64_t expected = 0;
-  for (const auto& [logical, bytes] : transfer.destinations) expected += bytes.size();
-  CHECK_EQ(transfer.bytes, expected);
+  const absl::Status complete = transfer.coverage->CheckComplete();
+  CHECK(complete.ok()) << complete;
   transfer.received = transfer.delivered = true;
   const kvtransfer::TransferStats stats = {.bytes = transfer.bytes,
                                            .chunks = transfer.pushed.size()};
@@ -207,8 +214,11 @@ absl::Status FakeTransfer::Receiver::Expect(TransferId id, const std::string& mo
   if (transfer.expected) return absl::AlreadyExistsError("transfer in use");
   transfer.expected = true;
   transfer.receiver = observer;
+  absl::StatusOr<kvtransfer::Coverage> coverage = kvtransfer::Coverage::Create(blocks);
+  CHECK(coverage.ok()) << coverage.status();
+  transfer.coverage = *std::move(coverage);
   for (const kvtransfer::DestinationBlock& block : blocks) {
-    CHECK(transfer.destinations.emplace(block.logical_block, block.bytes).second);
+    transfer.destinations.emplace(block.logical_block, block.bytes);
   }
   return absl::OkStatus();
 }

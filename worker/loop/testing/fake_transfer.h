@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "kvtransfer/coverage.h"
 #include "kvtransfer/transfer.h"
 
 namespace baton::worker {
@@ -46,7 +47,9 @@ class FakeTransfer {
   void ReplacePayload(std::string payload) { payload_ = std::move(payload); }
 
   size_t transfers() const { return transfers_.size(); }
-  uint64_t blocks_copied() const { return blocks_copied_; }
+  uint64_t ranges_copied() const { return ranges_copied_; }
+  // Of these, such that were a part of a block.
+  uint64_t parts_copied() const { return parts_copied_; }
   int confirmed(TransferId id) const;
   bool cancelled_by_sender(TransferId id) const { return sender_cancels_.contains(id.value); }
   bool cancelled_by_receiver(TransferId id) const { return receiver_cancels_.contains(id.value); }
@@ -67,6 +70,7 @@ class FakeTransfer {
     std::optional<std::string> payload;
     kvtransfer::TransferReceiverObserver* receiver = nullptr;  // Until quiescent there.
     std::map<uint32_t, absl::Span<std::byte>> destinations;
+    std::optional<kvtransfer::Coverage> coverage;  // Of `destinations`, by what was copied.
     bool expected = false;
     bool received = false;
     bool delivered = false;
@@ -126,7 +130,8 @@ class FakeTransfer {
   std::optional<std::string> payload_;
   bool hold_copies_ = false;
   uint32_t failure_permille_ = 0;
-  uint64_t blocks_copied_ = 0;
+  uint64_t ranges_copied_ = 0;
+  uint64_t parts_copied_ = 0;
   int violations_ = 0;
 };
 
