@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Prompts long enough that their KV is handed over layer by layer while it is computed, on GPUs, with
 real processes: prefill and decode worker give the tokens and log-probabilities, bit by bit, that one
-process gives for the same requests. Clients that go away in the middle harm nobody.
+process gives for the same requests. Clients that go away in the middle harm nobody; a worker that is
+killed costs the requests that it has, and nothing else.
 
-    tests/gpu/long_prompts_check.py BATON [--kv-wire tcp|auto|nccl] [--requests N]
+    tests/gpu/long_prompts_check.py BATON [--kv-wire tcp|auto|nccl] [--requests N] [--rounds N]
 
 The model is a synthetic 1B shape (32 KiB of KV a token) in the deterministic mode, where bits depend
 neither on other requests nor on how a prompt is cut into steps. Two GPUs are used if there are two.
@@ -17,13 +18,14 @@ import re
 import subprocess
 import time
 
-from gpu_processes import Daemon, await_model, expect_blocks_free, free_port, gpu_count
+from gpu_cluster import Cluster
+from gpu_processes import UNAVAILABLE, Daemon, await_model, expect_blocks_free
 
 MODEL = "m=synthetic:llama3-1b"
 LENGTHS = (600, 1500, 2047, 2500, 4096)  # A step of the prefill worker has 2,048.
 TOKENS = 8
 PARALLEL = 8
-FLAGS = ("--metrics", "127.0.0.1:0", "--deterministic", "--kv-memory", "8GiB", "--context", "8192")
+FLAGS = ("--deterministic", "--kv-memory", "8GiB", "--context", "8192")
 
 
 def command(baton, endpoint, seed):
@@ -35,7 +37,10 @@ def command(baton, endpoint, seed):
 
 
 def ask(baton, endpoint, seed):
+    """Tokens and log-probabilities; None when a worker was lost."""
     run = subprocess.run(command(baton, endpoint, seed), capture_output=True, text=True, timeout=120)
+    if run.returncode == UNAVAILABLE:
+        return None
     assert run.returncode == 0, f"request {seed}: {run.returncode} {run.stderr[-300:]}"
     answer = json.loads(run.stdout)
     assert len(answer["token_ids"]) == TOKENS, answer
@@ -56,7 +61,8 @@ def ask_all(baton, endpoint, requests):
 
 
 def one_process(baton, requests):
-    serve = Daemon(baton, "serve", "--listen", "127.0.0.1:0", "--device", "cuda", *FLAGS, MODEL)
+    serve = Daemon(baton, "serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+                   "--device", "cuda", *FLAGS, MODEL)
     await_model(baton, serve.ready["listen"], "m", tokens=2, limit=30)
     answers = ask_all(baton, serve.ready["listen"], requests)
     serve.stop()
@@ -71,29 +77,38 @@ def expect_pieces_before_the_end(log):
     assert early > 0, "nothing was handed over while it was computed"
 
 
-def cluster(baton, kv_wire, requests):
-    devices = {"prefill-worker": "cuda:0", "decode-worker": f"cuda:{min(1, gpu_count() - 1)}"}
-    addresses = [f"127.0.0.1:{free_port()}" for _ in devices]
-    workers = [Daemon(baton, role, "--listen", address, "--device", device, "--kv-wire", kv_wire,
-                      "--log-level", "debug", *FLAGS, MODEL)
-               for (role, device), address in zip(devices.items(), addresses)]
-    router = Daemon(baton, "router", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
-                    "--workers", ",".join(addresses))
-    endpoint = router.ready["listen"]
-    await_model(baton, endpoint, "m", tokens=2, limit=30)
+def expect_exact(answers, expected):
+    wrong = [i for i, answer in enumerate(answers) if answer is not None and answer != expected[i]]
+    assert not wrong, f"requests {wrong}: {[(answers[i], expected[i]) for i in wrong[:2]]}"
+
+
+def undisturbed(cluster, expected):
+    baton, endpoint, requests = cluster.baton, cluster.endpoint, len(expected)
     with concurrent.futures.ThreadPoolExecutor(PARALLEL // 2) as pool:
         leaving = [pool.submit(leave_early, baton, endpoint, 10_000 + i) for i in range(requests)]
         answers = ask_all(baton, endpoint, requests)
         for future in leaving:
             future.result()
+    assert None not in answers, f"{answers.count(None)} requests failed"
+    expect_exact(answers, expected)
     alone = next(seed for seed in itertools.count(requests)
                  if random.Random(seed).choice(LENGTHS) == LENGTHS[1])
-    ask(baton, endpoint, alone)
-    expect_blocks_free(*workers)
-    for daemon in (router, *workers):
-        daemon.stop()
-    expect_pieces_before_the_end(workers[0].log_text())
-    return answers
+    assert ask(baton, endpoint, alone) is not None
+    expect_blocks_free(*cluster.workers.values())
+    expect_pieces_before_the_end(cluster.workers[("prefill-worker", 0)].log_text())
+
+
+def fault_round(cluster, expected, number):
+    rng = random.Random(number)
+    name = rng.choice(list(cluster.workers))
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        running = pool.submit(ask_all, cluster.baton, cluster.endpoint, len(expected))
+        time.sleep(rng.uniform(0.0, 0.3))
+        cluster.workers[name].kill()
+        expect_exact(running.result(), expected)
+    cluster.start(name)
+    cluster.await_serving(lambda: ask(cluster.baton, cluster.endpoint, 1) == expected[1], name)
+    expect_blocks_free(*cluster.workers.values())
 
 
 def main():
@@ -101,13 +116,18 @@ def main():
     parser.add_argument("baton")
     parser.add_argument("--kv-wire", default="auto", choices=("tcp", "auto", "nccl"))
     parser.add_argument("--requests", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     expected = one_process(args.baton, args.requests)
-    answers = cluster(args.baton, args.kv_wire, args.requests)
-    wrong = [i for i in range(args.requests) if answers[i] != expected[i]]
-    assert not wrong, f"requests {wrong}: {[(answers[i], expected[i]) for i in wrong[:2]]}"
+    cluster = Cluster(args.baton, args.kv_wire, 1, ("--log-level", "debug", *FLAGS, MODEL))
+    await_model(args.baton, cluster.endpoint, "m", tokens=2, limit=30)
+    undisturbed(cluster, expected)
     print(f"{args.requests} long prompts over {args.kv_wire}: tokens and log-probabilities equal, bit by "
-          "bit; as many clients left in the middle")
+          "bit; as many clients left in the middle", flush=True)
+    for number in range(args.rounds):
+        fault_round(cluster, expected[:PARALLEL], number)
+    cluster.stop()
+    print(f"{args.rounds} rounds of kill -9: every request exact or UNAVAILABLE, all blocks free")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ import random
 import signal
 import time
 
-from gpu_processes import (UNAVAILABLE, WITNESS, Daemon, expect_blocks_free, free_port, generate,
-                           gpu_count, gpu_memory_mib)
+from gpu_cluster import Cluster
+from gpu_processes import (UNAVAILABLE, WITNESS, Daemon, expect_blocks_free, generate,
+                           gpu_memory_mib)
 
 LIMIT_S = 2.0  # Of a worker's silence (the router's default), and
 SLACK_S = 1.5  # what a client process itself takes on a busy machine.
@@ -42,45 +43,8 @@ def one_process(baton, requests):
     print(f"one process: {requests} requests, all exact")
 
 
-class Cluster:
-    """Router, prefill workers and decode workers."""
-
-    def __init__(self, baton, kv_wire, workers_per_role):
-        self.baton = baton
-        self.kv_wire = kv_wire
-        last = gpu_count() - 1
-        self.devices = {"prefill-worker": "cuda:0", "decode-worker": f"cuda:{min(1, last)}"}
-        self.ports = {(role, number): free_port() for role in self.devices
-                      for number in range(workers_per_role)}
-        self.workers = {}
-        for worker in self.ports:
-            self.start(worker)
-        addresses = ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
-        self.router = Daemon(baton, "router", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
-                             "--workers", addresses)
-        self.endpoint = self.router.ready["listen"]
-
-    def start(self, worker):
-        role, _ = worker
-        self.workers[worker] = Daemon(
-            self.baton, role, "--listen", f"127.0.0.1:{self.ports[worker]}", "--metrics",
-            "127.0.0.1:0", "--device", self.devices[role], "--kv-wire", self.kv_wire, "--kv-memory",
-            "256MiB", WITNESS)
-
-    def await_serving(self, *names):
-        """Until a request succeeds, and each worker that is named has computed something."""
-        def computed(name):
-            return self.workers[name].metric(r"baton_kernel_launches_total\{[^}]*\}")
-
-        before = {name: computed(name) for name in names}
-        deadline = time.monotonic() + 20
-        while (generate(self.baton, self.endpoint, 7)[0] != 0
-               or any(computed(name) <= before[name] for name in names)):
-            assert time.monotonic() < deadline, "the cluster does not serve again"
-
-    def stop(self):
-        for daemon in (self.router, *self.workers.values()):
-            daemon.stop()
+def serves(cluster):
+    return generate(cluster.baton, cluster.endpoint, 7)[0] == 0
 
 
 def fault_round(cluster, number):
@@ -104,15 +68,15 @@ def fault_round(cluster, number):
     if stop_only:
         worker.kill()
     cluster.start(name)
-    cluster.await_serving(name)
+    cluster.await_serving(lambda: serves(cluster), name)
     expect_all_right(cluster.baton, cluster.endpoint, 8, 77)
     expect_blocks_free(*cluster.workers.values())
 
 
 def faults(baton, args):
     before = gpu_memory_mib()
-    cluster = Cluster(baton, args.kv_wire, args.workers_per_role)
-    cluster.await_serving()
+    cluster = Cluster(baton, args.kv_wire, args.workers_per_role, ("--kv-memory", "256MiB", WITNESS))
+    cluster.await_serving(lambda: serves(cluster))
     expect_all_right(baton, cluster.endpoint, args.requests, 5_000)
     expect_blocks_free(*cluster.workers.values())
     print(f"{args.workers_per_role} prefill and decode worker(s) on "
