@@ -122,6 +122,7 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Load(const WorkerOptions& 
       std::unique_ptr<ModelHost>(new ModelHost(device));  // NOLINT(banned-new): private constructor
   // What the pools of the models before must leave, when they take all memory there is.
   std::vector<int64_t> weights;
+  weights.reserve(options.models.size());
   for (const ModelSpec& spec : options.models) weights.push_back(WeightBytes(spec.path));
   const int64_t of_host = std::accumulate(weights.begin(), weights.end(), int64_t{0});
   int64_t later_bytes = of_host * (1 + later_hosts);

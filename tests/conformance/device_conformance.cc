@@ -337,6 +337,7 @@ TEST_P(DeviceConformance, LayersOfKvThatAreReportedAreCompleteWhileTheStepRuns) 
   std::vector<std::byte> staging(table.size() * layer_bytes);
   const auto gather = [&](int32_t layer) {
     std::vector<absl::Span<const std::byte>> ranges;
+    ranges.reserve(table.size());
     for (const int32_t block : table) {
       ranges.emplace_back(c.kv()
                               .block(BlockId(block))
@@ -388,7 +389,7 @@ TEST_P(DeviceConformance, PrepareRefusesSegmentsThatDoNotFit) {
   const TestTensor good = RandomTensor(4, 6, DType::kF32, 1, 1);
   const TestModel model;
   const TestTensor narrow = RandomTensor(4, 5, DType::kF32, 1, 2);
-  const auto code = [&](std::vector<WeightSegment> segments, WeightRole role) {
+  const auto code = [&](const std::vector<WeightSegment>& segments, WeightRole role) {
     return device_->Prepare(segments, role, model.Compute(*device_)).status().code();
   };
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;

@@ -16,6 +16,7 @@ FakeTransfer::FakeTransfer(uint32_t seed) : random_(seed) {}
 
 bool FakeTransfer::Pump() {
   std::vector<TransferId> ids;
+  ids.reserve(transfers_.size());
   for (const auto& [id, transfer] : transfers_) ids.push_back(id);
   std::shuffle(ids.begin(), ids.end(), random_);
   for (TransferId id : ids) {
