@@ -2,15 +2,12 @@
 //
 // A tile is 128 token rows by `columns` rows of the interleaved weights (columns / 2 outputs). A
 // unit is what a cluster of blocks makes at a time: one tile, or two tiles of consecutive rows that
-// share their weights. Units are dealt to the clusters in turns, back and forth. They follow each
-// other down `group_rows` tiles of rows, then to the next weights, so that what runs at one time
-// shares both its tokens and its weights in the L2.
+// share their weights. Units are dealt to the clusters in turns, back and forth, in the order of
+// launch/grouped_units.h: rows are row units, columns are column tiles.
 #ifndef BATON_KERNELS_GATED_LINEAR_GATED_LINEAR_PLAN_H_
 #define BATON_KERNELS_GATED_LINEAR_GATED_LINEAR_PLAN_H_
 
 #include <cstdint>
-
-#include "kernels/launch/host_device.h"
 
 namespace baton::kernels {
 
@@ -33,20 +30,6 @@ struct GatedLinearPlan {
 
 // REQUIRES: GatedLinearSupports(shape), num_sms > 1.
 GatedLinearPlan PlanGatedLinear(const GatedLinearShape& shape, int32_t num_sms);
-
-// Row unit and column tile of a unit, 0 to num_row_units * num_column_tiles - 1.
-struct GatedUnit {
-  int32_t row;
-  int32_t column;
-};
-BATON_HOST_DEVICE constexpr GatedUnit GatedUnitAt(int32_t unit, int32_t num_row_units,
-                                                  int32_t num_column_tiles, int32_t group_rows) {
-  const int32_t group = unit / (group_rows * num_column_tiles);
-  const int32_t in_group = unit - group * group_rows * num_column_tiles;
-  const int32_t left = num_row_units - group * group_rows;
-  const int32_t rows = left < group_rows ? left : group_rows;
-  return {group * group_rows + in_group % rows, in_group / rows};
-}
 
 // Rows from 1, n and k multiples of 8.
 bool GatedLinearSupports(const GatedLinearShape& shape);

@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "kernels/launch/grouped_units.h"
+
 namespace baton::kernels {
 namespace {
 
@@ -18,8 +20,8 @@ TEST(GatedLinearPlan, GivesEveryTileToOneUnit) {
       const GatedLinearPlan plan = PlanGatedLinear({.rows = rows, .n = n, .k = 4096}, kSms);
       std::set<std::pair<int32_t, int32_t>> seen;
       for (int32_t unit = 0; unit < plan.num_row_units * plan.num_column_tiles; ++unit) {
-        const GatedUnit at =
-            GatedUnitAt(unit, plan.num_row_units, plan.num_column_tiles, plan.group_rows);
+        const GroupedUnit at =
+            GroupedUnitAt(unit, plan.num_row_units, plan.num_column_tiles, plan.group_rows);
         ASSERT_TRUE(at.row >= 0 && at.row < plan.num_row_units);
         ASSERT_TRUE(at.column >= 0 && at.column < plan.num_column_tiles);
         ASSERT_TRUE(seen.emplace(at.row, at.column).second) << rows << " " << n << " " << unit;

@@ -27,6 +27,7 @@
 #include <cstdint>
 
 #include "kernels/gated_linear/gated_linear_cuda.h"
+#include "kernels/launch/grouped_units.h"
 #include "kernels/launch/half_types.cuh"
 #include "kernels/launch/launch.cuh"
 #include "kernels/launch/tensor_map.h"
@@ -135,8 +136,8 @@ __device__ __forceinline__ void KeepRingFull(const Args& args, const CUtensorMap
                                              const CUtensorMap* w_map, const Ring& ring) {
   const uint32_t rank = T::kCluster == 1 ? 0 : ptx::ClusterRank();
   const int32_t ahead = min(kStages, args.chunks);
-  const GatedUnit first =
-      GatedUnitAt(UnitOfTurn<T>(0), args.num_row_units, args.num_column_tiles, args.group_rows);
+  const GroupedUnit first =
+      GroupedUnitAt(UnitOfTurn<T>(0), args.num_row_units, args.num_column_tiles, args.group_rows);
   for (int32_t i = 0; i < ahead; ++i) {
     ptx::MbarrierArriveExpectBytes(&ring.full[i], T::kStageBytes);
     LoadWeights<T>(w_map, ring, i, i, first.column, rank);
@@ -147,8 +148,8 @@ __device__ __forceinline__ void KeepRingFull(const Args& args, const CUtensorMap
   for (int32_t turn = 0; turn < args.turns; ++turn) {
     const int32_t index = UnitOfTurn<T>(turn);
     if (index >= args.num_units) break;
-    const GatedUnit unit =
-        GatedUnitAt(index, args.num_row_units, args.num_column_tiles, args.group_rows);
+    const GroupedUnit unit =
+        GroupedUnitAt(index, args.num_row_units, args.num_column_tiles, args.group_rows);
     const int32_t row = (unit.row * T::kCluster + static_cast<int32_t>(rank)) * kGatedTileRows;
     for (int32_t chunk = 0; chunk < args.chunks; ++chunk) {
       if (turn > 0 || chunk >= ahead) {
@@ -259,8 +260,8 @@ __device__ __forceinline__ void Consume(const Args& args, const Ring& ring,
   for (int32_t turn = 0; turn < args.turns; ++turn) {
     const int32_t index = UnitOfTurn<T>(turn);
     if (index >= args.num_units) break;
-    const GatedUnit unit =
-        GatedUnitAt(index, args.num_row_units, args.num_column_tiles, args.group_rows);
+    const GroupedUnit unit =
+        GroupedUnitAt(index, args.num_row_units, args.num_column_tiles, args.group_rows);
     const int32_t row =
         (unit.row * T::kCluster + static_cast<int32_t>(rank)) * kGatedTileRows + warpgroup * 64;
     if (row >= args.rows) {
