@@ -1,7 +1,8 @@
 // Products of few rows with stored 16-bit weights on the GPU: y[m, n] = sum_k x[m, k] w[n, k] +
-// bias[n], 1 to 64 rows, bound by reading w once. Gated: y = silu(gate) * up.
+// bias[n], 1 to 256 rows, bound by reading w once (up to some 128 rows). Gated: y = silu(gate) *
+// up.
 //
-// A row's result depends neither on the other rows nor on the number of rows (1 to 64): the same
+// A row's result depends neither on the other rows nor on the number of rows (1 to 256): the same
 // tiles, the same split along k and the same order of sums serve all of them. Nothing is atomic.
 #ifndef BATON_KERNELS_LINEAR_SKINNY_LINEAR_CUDA_H_
 #define BATON_KERNELS_LINEAR_SKINNY_LINEAR_CUDA_H_

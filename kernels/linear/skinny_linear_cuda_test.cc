@@ -179,6 +179,10 @@ TEST(SkinnyLinearCuda, EqualsTheProductInDouble) {
       {.rows = 63, .n = 20000, .k = 256, .f32 = true, .n_step = 11},
       {.rows = 64, .n = 64, .k = 14336, .type = HalfType::kF16},
       {.rows = 24, .n = 10000, .k = 1000, .gated = true, .bias = true, .n_step = 13},
+      {.rows = 65, .n = 300, .k = 72, .bias = true, .y_pad = 3},
+      {.rows = 128, .n = 2000, .k = 1032, .gated = true, .n_step = 7},
+      {.rows = 129, .n = 777, .k = 520, .f32 = true, .x_pad = 8},
+      {.rows = 256, .n = 1160, .k = 2048, .bias = true, .type = HalfType::kF16, .n_step = 11},
   };
   for (const Case& c : cases) {
     Problem problem(c);
@@ -189,7 +193,7 @@ TEST(SkinnyLinearCuda, EqualsTheProductInDouble) {
 
 TEST(SkinnyLinearCuda, EveryConfigurationIsRight) {
   SKIP_WITHOUT_GPU();
-  for (const int32_t rows : {1, 12, 64}) {
+  for (const int32_t rows : {1, 12, 64, 200}) {
     const Case c = {.rows = rows, .n = 1160, .k = 1096, .gated = true, .n_step = 3};
     Problem problem(c);
     for (const SkinnyLinearConfig& config : std::vector<SkinnyLinearConfig>{
@@ -202,17 +206,17 @@ TEST(SkinnyLinearCuda, EveryConfigurationIsRight) {
 
 TEST(SkinnyLinearCuda, ARowsBitsDependNeitherOnOtherRowsNorOnTheirNumber) {
   SKIP_WITHOUT_GPU();
-  for (const Case& c : {Case{.rows = 64, .n = 2000, .k = 2048, .f32 = true},
-                        Case{.rows = 64, .n = 2000, .k = 2048, .gated = true},
-                        Case{.rows = 64, .n = 20000, .k = 328}}) {
+  for (const Case& c : {Case{.rows = 256, .n = 2000, .k = 2048, .f32 = true},
+                        Case{.rows = 256, .n = 2000, .k = 2048, .gated = true},
+                        Case{.rows = 256, .n = 20000, .k = 328}}) {
     Problem problem(c);
-    problem.Run(64);
+    problem.Run(256);
     const std::vector<uint8_t> all = problem.Bytes();
-    for (const int32_t rows : {1, 2, 8, 9, 16, 17, 32, 33, 48, 63}) {
+    for (const int32_t rows : {1, 2, 8, 9, 16, 17, 32, 33, 48, 63, 64, 65, 128, 129, 200}) {
       problem.Run(rows);
       const std::vector<uint8_t> some = problem.Bytes();
       EXPECT_EQ(std::memcmp(some.data(), all.data(), problem.RowBytes() * rows), 0)
-          << Name(c) << ": " << rows << " rows differ from the first of 64";
+          << Name(c) << ": " << rows << " rows differ from the first of 256";
     }
   }
 }
@@ -221,7 +225,7 @@ TEST(SkinnyLinearCuda, OverlappedChainsEqualOrderedOnes) {
   SKIP_WITHOUT_GPU();
   constexpr int32_t kSize = 1024;
   constexpr int kLength = 40;
-  for (const int32_t rows : {1, 16}) {
+  for (const int32_t rows : {1, 16, 100, 200}) {
     Problem problem({.rows = rows, .n = kSize, .k = kSize});
     const DeviceArray<uint16_t> buffers(static_cast<size_t>(rows) * kSize * (kLength + 1));
     TestStream stream;
@@ -252,7 +256,7 @@ TEST(SkinnyLinearCuda, RefusesBadArguments) {
     return SkinnyLinear(p, stream.get(), LaunchOrder::kAfter);
   };
   SkinnyLinearParams p = problem.Params(2);
-  p.rows = 65;
+  p.rows = 257;
   EXPECT_EQ(run(p), KernelStatus::kUnsupported);
   p = problem.Params(2);
   p.k = 60;

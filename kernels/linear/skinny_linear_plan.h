@@ -13,10 +13,14 @@
 
 namespace baton::kernels {
 
-inline constexpr int32_t kSkinnyRowsMax = 64;
+inline constexpr int32_t kSkinnyRowsMax = 256;
 inline constexpr int32_t kSkinnyTileRows = 128;
 inline constexpr int32_t kSkinnyChunkColumns = 128;
 inline constexpr int32_t kSkinnyStagesMax = 8;
+// 8, 16, 32, 64, 128 or 256: `rows` padded.
+int32_t SkinnyTokenTile(int32_t rows);
+// Of k, that a stage of the ring holds: a chunk, or half of one where tokens take much of it.
+constexpr int32_t SkinnyStageColumns(int32_t token_tile) { return token_tile > 64 ? 64 : 128; }
 
 struct SkinnyLinearShape {
   int32_t rows = 0;  // Token rows, 1 to kSkinnyRowsMax.
@@ -34,7 +38,7 @@ struct SkinnyLinearConfig {
 };
 
 struct SkinnyLinearPlan {
-  int32_t token_tile = 0;  // Rows padded to 8, 16, 32 or 64.
+  int32_t token_tile = 0;  // Rows padded to 8, 16, 32, 64, 128 or 256.
   int32_t num_tiles = 0;
   int32_t chunks_per_tile = 0;
   int32_t num_blocks = 0;
@@ -55,7 +59,7 @@ constexpr int64_t SkinnyRunOwner(int64_t num_chunks, int32_t num_blocks, int64_t
   return ((chunk + 1) * num_blocks - 1) / num_chunks;
 }
 
-// 1 to 64 rows, any n, k a multiple of 8; gated: n a multiple of 8.
+// 1 to 256 rows, any n, k a multiple of 8; gated: n a multiple of 8.
 bool SkinnyLinearSupports(const SkinnyLinearShape& shape);
 
 }  // namespace baton::kernels

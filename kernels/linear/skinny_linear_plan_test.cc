@@ -27,9 +27,9 @@ const std::vector<SkinnyLinearShape>& Shapes() {
 SkinnyLinearPlan Plan(const SkinnyLinearShape& shape) { return PlanSkinnyLinear(shape, {}, kSms); }
 
 TEST(SkinnyLinearPlan, RefusesWhatTheKernelCannotDo) {
-  EXPECT_TRUE(SkinnyLinearSupports({.rows = 64, .n = 1, .k = 8}));
+  EXPECT_TRUE(SkinnyLinearSupports({.rows = 256, .n = 1, .k = 8}));
   EXPECT_FALSE(SkinnyLinearSupports({.rows = 0, .n = 1, .k = 8}));
-  EXPECT_FALSE(SkinnyLinearSupports({.rows = 65, .n = 1, .k = 8}));
+  EXPECT_FALSE(SkinnyLinearSupports({.rows = 257, .n = 1, .k = 8}));
   EXPECT_FALSE(SkinnyLinearSupports({.rows = 1, .n = 0, .k = 8}));
   EXPECT_FALSE(SkinnyLinearSupports({.rows = 1, .n = 1, .k = 12}));
   EXPECT_FALSE(SkinnyLinearSupports({.rows = 1, .n = 1, .k = 0}));
@@ -59,7 +59,7 @@ TEST(SkinnyLinearPlan, TheCutDoesNotDependOnTheNumberOfRows) {
   for (SkinnyLinearShape shape : Shapes()) {
     shape.rows = 1;
     const SkinnyLinearPlan one = Plan(shape);
-    for (const int32_t rows : {2, 8, 9, 16, 31, 33, 64}) {
+    for (const int32_t rows : {2, 8, 9, 16, 31, 33, 64, 65, 128, 256}) {
       shape.rows = rows;
       const SkinnyLinearPlan many = Plan(shape);
       EXPECT_EQ(one.chunks_per_tile, many.chunks_per_tile);
@@ -71,7 +71,7 @@ TEST(SkinnyLinearPlan, TheCutDoesNotDependOnTheNumberOfRows) {
 
 TEST(SkinnyLinearPlan, SharedMemoryHoldsAtLeastFourStages) {
   for (SkinnyLinearShape shape : Shapes()) {
-    for (const int32_t rows : {1, 9, 17, 64}) {
+    for (const int32_t rows : {1, 9, 17, 64, 65, 256}) {
       shape.rows = rows;
       const SkinnyLinearPlan plan = Plan(shape);
       EXPECT_GE(plan.num_stages, 4);

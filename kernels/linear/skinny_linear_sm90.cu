@@ -1,10 +1,10 @@
-// y[m, n] = sum_k x[m, k] w[n, k] + bias[n]          x [rows, k], w [n, k], y [rows, n], rows <= 64
-// gated: w has 2n rows in groups of 8, gate then up; y = silu(gate) * up
+// y[m, n] = sum_k x[m, k] w[n, k] + bias[n]          x [rows, k], w [n, k], y [rows, n], rows <=
+// 256 gated: w has 2n rows in groups of 8, gate then up; y = silu(gate) * up
 //
-// Operands are swapped: weights are the 64-row operand of wgmma, tokens its N = 8, 16, 32 or 64
-// columns (missing ones are zeros). The chunks of all tiles (128 weight rows by 128 columns) form
-// one sequence, dealt in equal runs to one block a multiprocessor (skinny_linear_plan.h). In a
-// block one thread keeps a ring of chunks full by the copy engine; two warpgroups multiply 64 of a
+// Operands are swapped: weights are the 64-row operand of wgmma, tokens its N = 8 to 256 columns
+// (missing ones are zeros). The chunks of all tiles (128 weight rows by 128 columns) form one
+// sequence, dealt in equal runs to one block a multiprocessor (skinny_linear_plan.h). In a block
+// one thread keeps a ring of chunks full by the copy engine; two warpgroups multiply 64 of a
 // chunk's rows each.
 //
 // A tile that lies within one run is finished by its block. Of a tile that several runs share, the
@@ -18,7 +18,8 @@
 // some more, and only then wait for the last of our blocks.
 //
 // Bytes: 2 n k once from memory, plus x (2 rows k) once a tile and the parts (512 rows a
-// block at most) through L2. FLOPs: 2 rows n k, memory-bound throughout. Ideal: 2 n k / 4.2 TB/s.
+// block at most) through L2. FLOPs: 2 rows n k, memory-bound up to some 150 rows. Ideal: 2 n k
+// / 4.2 TB/s.
 //
 // Measured on one H200, bf16, cold weights, overlapped launches in a graph, share of the copy
 // bandwidth (4.26 TB/s; a pure read reaches 1.06 of it), 1 / 64 rows: 6144x4096 0.82 / 0.70,
@@ -27,6 +28,10 @@
 // 0.82. Against the best of cuBLASLt's algorithms: 1.01 to 1.17 up to 32 rows, 0.88 to 1.07 at 64,
 // where small products pay for their parts (32 KiB each) and for tokens that all blocks read at
 // once.
+//
+// More rows are for those who want the same bits whatever their number; fixed_linear_sm90.cu takes
+// more still. 128 / 256 rows in TFLOP/s: 313 / 411, 244 / 307, 467 / 590 and 367 / 454 for the
+// first four shapes, of which the parts (64 and 128 KiB each) take some 12 and 20 us.
 //
 // What did not help (same kind of machine, beside the kernel as it is in the same run): asking the
 // L2 for the next product's weights too (8 MB: 8B step of one row 3.95 to 3.98 ms, 24 MB: 4.14);
@@ -41,13 +46,14 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/launch/half_types.cuh"
 #include "kernels/launch/launch.cuh"
 #include "kernels/launch/tensor_map.h"
 #include "kernels/linear/skinny_linear_cuda.h"
+#include "kernels/linear/skinny_linear_epilogue.cuh"
 #include "kernels/linear/skinny_linear_ring.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/ptx/memory_order.cuh"
+#include "kernels/ptx/register_allocation.cuh"
 
 namespace baton::kernels {
 namespace {
@@ -98,52 +104,6 @@ __device__ __forceinline__ void AddParts(const SkinnyArgs& args, int32_t run, in
   }
 }
 
-__device__ __forceinline__ float Silu(float x) { return x / (1.0f + __expf(-x)); }
-
-template <HalfType kType>
-__device__ __forceinline__ void Store(const SkinnyArgs& args, int row, int64_t n, float value) {
-  const int64_t at = row * args.y_stride + n;
-  if (args.y_is_f32) {
-    static_cast<float*>(args.y)[at] = value;
-  } else {
-    static_cast<typename HalfTraits<kType>::Element*>(args.y)[at] =
-        HalfTraits<kType>::FromFloat(value);
-  }
-}
-
-// Bias, gate, and the store of one tile. A thread's two weight rows are 8 apart: gate and up.
-template <class T, HalfType kType>
-__device__ __forceinline__ void Finish(const SkinnyArgs& args, int64_t tile,
-                                       const float (&d)[T::kAccumulators]) {
-  using Element = typename HalfTraits<kType>::Element;
-  const int lane = threadIdx.x % 32;
-  const int64_t low = tile * kSkinnyTileRows + threadIdx.x / 32 * 16 + lane / 4;  // Row of w.
-  const int64_t high = low + 8;
-  const int64_t w_rows = args.gated ? int64_t{2} * args.n : args.n;
-  float bias_low = 0;
-  float bias_high = 0;
-  if (args.bias != nullptr) {
-    const auto* bias = static_cast<const Element*>(args.bias);
-    if (low < w_rows) bias_low = HalfTraits<kType>::ToFloat(bias[low]);
-    if (high < w_rows) bias_high = HalfTraits<kType>::ToFloat(bias[high]);
-  }
-#pragma unroll
-  for (int i = 0; i < T::kAccumulators / 2; ++i) {
-    const int at = i / 2 * 4 + i % 2;  // Accumulator of the low row; the high row's is two on.
-    const int row = i / 2 * 8 + lane % 4 * 2 + i % 2;
-    if (row >= args.rows) continue;
-    const float value_low = d[at] + bias_low;
-    const float value_high = d[at + 2] + bias_high;
-    if (args.gated) {
-      const int64_t n = low / 16 * 8 + lane / 4;
-      if (n < args.n) Store<kType>(args, row, n, Silu(value_low) * value_high);
-    } else {
-      if (low < args.n) Store<kType>(args, row, low, value_low);
-      if (high < args.n) Store<kType>(args, row, high, value_high);
-    }
-  }
-}
-
 template <class T, HalfType kType>
 __device__ __forceinline__ void Consume(const SkinnyArgs& args, const Ring& ring, int32_t run,
                                         int64_t chunk, int64_t end) {
@@ -151,10 +111,10 @@ __device__ __forceinline__ void Consume(const SkinnyArgs& args, const Ring& ring
   Position at(chunk, args.chunks_per_tile);
   while (chunk < end) {
     const auto count = static_cast<int32_t>(
-        min(static_cast<int64_t>(args.chunks_per_tile - at.chunk), end - chunk));
+        min(static_cast<int64_t>(args.chunks_per_tile - at.in_tile), end - chunk));
     float d[T::kAccumulators];
-    MultiplyChunks<T, kType>(ring, cursor, count, d);
-    if (at.chunk > 0) {
+    MultiplyStages<T, kType>(ring, cursor, count * T::kStagesOfChunk, d);
+    if (at.in_tile > 0) {
       LeavePart<T>(args, run, d);
     } else {
       if (count < args.chunks_per_tile) {
@@ -163,18 +123,19 @@ __device__ __forceinline__ void Consume(const SkinnyArgs& args, const Ring& ring
                     static_cast<int32_t>(SkinnyRunOwner(args.num_chunks, gridDim.x, last_chunk)),
                     d);
       }
-      Finish<T, kType>(args, at.tile, d);
+      FinishTile<T::kAccumulators, kType>(args.out, at.tile, 0, d);
     }
     chunk += count;
-    at.chunk = 0;
+    at.in_tile = 0;
     ++at.tile;
   }
 }
 
 // One block fills a multiprocessor's shared memory; registers are kept to what two could have, so
 // that the blocks of small kernels (a norm's, say), which are let in early, start beside ours.
+// Tiles of more than 64 tokens need more.
 template <class T, HalfType kType>
-__global__ void __launch_bounds__(kSkinnyThreads, 2)
+__global__ void __launch_bounds__(T::kThreads, T::kTokens > 64 ? 1 : 2)
     SkinnyLinearKernel(const __grid_constant__ CUtensorMap w_map,
                        const __grid_constant__ CUtensorMap x_map, const SkinnyArgs args) {
   extern __shared__ unsigned char shared[];
@@ -188,16 +149,21 @@ __global__ void __launch_bounds__(kSkinnyThreads, 2)
   const auto run = static_cast<int32_t>(gridDim.x - 1 - blockIdx.x);
   const int64_t begin = SkinnyRunBegin(args.num_chunks, gridDim.x, run);
   const int64_t end = SkinnyRunBegin(args.num_chunks, gridDim.x, run + 1);
-  const auto count = static_cast<int32_t>(end - begin);
-  if (threadIdx.x == kConsumers) StartRing<T>(args, &w_map, ring, begin, count);
-  __syncthreads();
-  ptx::DependencyTrigger();
   if (threadIdx.x >= kConsumers) {
+    if constexpr (T::kMovesRegisters) ptx::ReleaseRegisters<40>();
+    const int64_t first_stage = begin * T::kStagesOfChunk;
+    const auto count = static_cast<int32_t>(end - begin) * T::kStagesOfChunk;
+    if (threadIdx.x == kConsumers) StartRing<T>(args, &w_map, ring, first_stage, count);
+    __syncthreads();
+    ptx::DependencyTrigger();
     if (threadIdx.x == kConsumers) {
-      KeepRingFull<T>(args, &w_map, &x_map, ring, begin, count);
+      KeepRingFull<T>(args, &w_map, &x_map, ring, first_stage, count);
     }
     return;
   }
+  if constexpr (T::kMovesRegisters) ptx::AcquireRegisters<232>();
+  __syncthreads();
+  ptx::DependencyTrigger();
   ptx::DependencyWait();
   Consume<T, kType>(args, ring, run, begin, end);
 }
@@ -214,7 +180,7 @@ struct Launchable {
 template <class T, HalfType kType>
 KernelStatus LaunchTile(const Launchable& launch) {
   return Launch({.grid = dim3(static_cast<unsigned>(launch.plan.num_blocks)),
-                 .block = dim3(kSkinnyThreads),
+                 .block = dim3(T::kThreads),
                  .shared_bytes = launch.plan.shared_bytes,
                  .stream = launch.stream,
                  .order = launch.order},
@@ -230,8 +196,12 @@ KernelStatus LaunchType(const Launchable& launch) {
       return LaunchTile<Tile<16>, kType>(launch);
     case 32:
       return LaunchTile<Tile<32>, kType>(launch);
-    default:
+    case 64:
       return LaunchTile<Tile<64>, kType>(launch);
+    case 128:
+      return LaunchTile<Tile<128>, kType>(launch);
+    default:
+      return LaunchTile<Tile<256>, kType>(launch);
   }
 }
 
@@ -254,8 +224,7 @@ KernelStatus Check(const SkinnyLinearParams& p, const SkinnyLinearPlan& plan) {
 }  // namespace
 
 size_t SkinnyLinearWorkspaceBytes(int32_t rows, int32_t num_sms) {
-  const int32_t token_tile = rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
-  return size_t{1} * num_sms * kSkinnyTileRows * token_tile * sizeof(float);
+  return size_t{1} * num_sms * kSkinnyTileRows * SkinnyTokenTile(rows) * sizeof(float);
 }
 
 size_t SkinnyLinearCounterBytes(int32_t num_sms) {
@@ -292,20 +261,22 @@ KernelStatus SkinnyLinearWithConfig(const SkinnyLinearParams& p, const SkinnyLin
                              .box_cols = kBoxColumns},
                             &x_map);
   if (encoded != KernelStatus::kOk) return encoded;
-  constexpr int64_t kChunkBytes = int64_t{2} * kSkinnyTileRows * kSkinnyChunkColumns;
-  const SkinnyArgs args = {.bias = p.bias,
-                           .y = p.y,
-                           .parts = static_cast<float4*>(p.workspace),
-                           .flags = p.counters,
-                           .y_stride = p.y_stride,
-                           .num_chunks = int64_t{plan.num_tiles} * plan.chunks_per_tile,
-                           .prefetch_chunks = p.l2_prefetch_bytes / (kChunkBytes * plan.num_blocks),
-                           .rows = p.rows,
-                           .n = p.n,
-                           .chunks_per_tile = plan.chunks_per_tile,
-                           .num_stages = plan.num_stages,
-                           .y_is_f32 = p.y_is_f32,
-                           .gated = p.gated};
+  const int64_t stage_weight_bytes =
+      int64_t{2} * kSkinnyTileRows * SkinnyStageColumns(plan.token_tile);
+  const SkinnyArgs args = {
+      .out = {.bias = p.bias,
+              .y = p.y,
+              .y_stride = p.y_stride,
+              .rows = p.rows,
+              .n = p.n,
+              .y_is_f32 = p.y_is_f32,
+              .gated = p.gated},
+      .parts = static_cast<float4*>(p.workspace),
+      .flags = p.counters,
+      .num_chunks = int64_t{plan.num_tiles} * plan.chunks_per_tile,
+      .prefetch_stages = p.l2_prefetch_bytes / (stage_weight_bytes * plan.num_blocks),
+      .chunks_per_tile = plan.chunks_per_tile,
+      .num_stages = plan.num_stages};
   const Launchable launch = {args, w_map, x_map, plan, stream, order};
   return p.type == HalfType::kBF16 ? LaunchType<HalfType::kBF16>(launch)
                                    : LaunchType<HalfType::kF16>(launch);
