@@ -39,6 +39,14 @@ __device__ __forceinline__ void BulkStore(void* global, const void* shared, uint
                "r"(SharedAddress(shared)), "r"(bytes)
                : "memory");
 }
+// The same for a box of a tensor map; what of it lies outside of the tensor is not written.
+__device__ __forceinline__ void TmaStore2d(const CUtensorMap* map, int32_t x, int32_t y,
+                                           const void* shared) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+      "r"(x), "r"(y), "r"(SharedAddress(shared))
+      : "memory");
+}
 __device__ __forceinline__ void BulkCommit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
@@ -59,6 +67,14 @@ __device__ __forceinline__ void StoreMatrix4(void* row, uint32_t a, uint32_t b, 
       "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(SharedAddress(row)),
       "r"(a), "r"(b), "r"(c), "r"(d)
       : "memory");
+}
+// The same with every matrix transposed: a row in shared memory is a column of D.
+__device__ __forceinline__ void StoreMatrix4Transposed(void* row, uint32_t a, uint32_t b,
+                                                       uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                   SharedAddress(row)),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
 }
 
 }  // namespace baton::kernels::ptx

@@ -1,5 +1,5 @@
 // cuBLASLt, best of its tuned candidates, on the products of Llama-3-8B: with few rows as the
-// anchor of the skinny kernel, with many as what prefill gets.
+// anchor of the skinny kernel, with many as what prefill gets and as the anchor of FixedLinear.
 #include <cuda_runtime_api.h>
 
 #include <chrono>
@@ -10,6 +10,7 @@
 
 #include "device/cuda/matmul/matmul_plan.h"
 #include "kernels/launch/gpu_bench_harness.h"
+#include "kernels/linear/fixed_linear_cuda.h"
 #include "kernels/linear/skinny_linear_cuda.h"
 
 namespace baton::cuda {
@@ -91,7 +92,56 @@ double SkinnyMicroseconds(GpuBench& bench, const Shape& shape, const Buffers& bu
       calls, 9);
 }
 
+KernelStatus RunFixed(const Shape& shape, const MatmulParams& p, kernels::CudaStream stream) {
+  return kernels::FixedLinear({.x = p.x,
+                               .x_stride = p.x_stride,
+                               .w = p.w,
+                               .y = p.y,
+                               .y_stride = p.y_stride,
+                               .rows = p.rows,
+                               .n = shape.n,
+                               .k = shape.k,
+                               .num_sms = 132},
+                              stream, LaunchOrder::kOverlapped);
+}
+
 }  // namespace
+
+// Large products are bound by power: long graphs, turn by turn, and the last turn counts.
+BATON_GPU_BENCH(fixed_vs_cublaslt) {
+  const Buffers buffers;
+  const auto plans = MatmulPlans::Create({.buckets = {512, 2048, 4096},
+                                          .library = {.workspace = buffers.workspace,
+                                                      .workspace_bytes = kWorkspaceBytes}})
+                         .value();
+  for (const Shape& shape : kShapes) {
+    if (shape.f32) continue;
+    const MatmulParams any = Params(shape, buffers, 4096, 0);
+    RequireOk(plans->Prepare(any.shape, 4096, any.w, std::chrono::seconds(2), bench.stream()));
+    for (const int32_t rows : {512, 2048, 4096}) {
+      double us[2] = {};  // cuBLASLt, FixedLinear
+      for (int turn = 0; turn < 4; ++turn) {
+        us[turn % 2] = bench.MedianMicrosecondsInGraph(
+            [&](int i, kernels::CudaStream stream) {
+              const MatmulParams p = Params(shape, buffers, rows, i);
+              if (turn % 2 == 0) {
+                RequireOk(plans->Run(p, stream));
+              } else if (RunFixed(shape, p, stream) != KernelStatus::kOk) {
+                std::abort();
+              }
+            },
+            32, 7);
+      }
+      bench.Report(
+          {.name = "fixed_vs_cublaslt_" + std::string(shape.name) + "_m" + std::to_string(rows),
+           .value = us[1],
+           .unit = "us",
+           .anchor = "cuBLASLt",
+           .anchor_value = us[0],
+           .ratio = us[0] / us[1]});
+    }
+  }
+}
 
 BATON_GPU_BENCH(matmul_plan) {
   const Buffers buffers;
