@@ -11,6 +11,7 @@
 #include "kernels/decode_attention/decode_attention_cuda.h"
 #include "kernels/embedding/embedding_cuda.h"
 #include "kernels/gated_linear/gated_linear_cuda.h"
+#include "kernels/linear/fixed_linear_cuda.h"
 #include "kernels/linear/skinny_linear_cuda.h"
 #include "kernels/linear/swiglu_cuda.h"
 #include "kernels/norm/norm_cuda.h"
@@ -85,7 +86,8 @@ StepLauncher::StepLauncher(Private, const OpList& list, const ProgramLimits& lim
       context_(context),
       kv_pages_(PagesOf(kv)),
       type_(kv_pages_.type),
-      skinny_bytes_(kernels::SkinnyLinearWorkspaceBytes(kSkinnyRowsMax, context.num_sms())) {}
+      skinny_bytes_(kernels::SkinnyLinearWorkspaceBytes(
+          context.deterministic() ? kernels::kSkinnyRowsMax : kFewRowsMax, context.num_sms())) {}
 
 absl::Status StepLauncher::Allocate(int32_t tokens_max) {
   const auto allocate = [&](std::shared_ptr<std::byte>& memory, int64_t bytes, bool zero) {
@@ -204,26 +206,30 @@ absl::Status StepLauncher::Run(const AddNormOp& op) {
 absl::Status StepLauncher::Run(const LinearOp& op) {
   const int32_t rows = Rows(op.in);
   if (rows == 0) return absl::OkStatus();
-  if (rows > kSkinnyRowsMax && !context_.deterministic()) {
+  if (rows <= kFewRowsMax) return RunSkinny(op, rows);
+  if (!context_.deterministic()) {
     return IsGatedLinear(op) ? RunGatedLinear(op, rows) : RunMatmul(op, rows);
   }
-  for (int32_t begin = 0; begin < rows; begin += kSkinnyRowsMax) {
-    RETURN_IF_ERROR(RunSkinny(op, begin, std::min(kSkinnyRowsMax, rows - begin)));
-  }
-  return absl::OkStatus();
+  const CudaWeight& weight = OnGpu(op.weight);
+  const bool skinny =
+      kernels::SkinnyLinearIsFaster({.rows = rows,
+                                     .n = static_cast<int32_t>(weight.padded_rows()),
+                                     .k = static_cast<int32_t>(weight.padded_cols()),
+                                     .gated = IsGated(op)},
+                                    context_.num_sms());
+  return skinny ? RunSkinny(op, rows) : RunFixedLinear(op, rows);  // The same bits.
 }
 
-absl::Status StepLauncher::RunSkinny(const LinearOp& op, int32_t row_begin, int32_t rows) {
+absl::Status StepLauncher::RunSkinny(const LinearOp& op, int32_t rows) {
   const CudaWeight& weight = OnGpu(op.weight);
   const ValuePlace& in = Place(op.in);
   const ValuePlace& out = Place(op.out);
-  const int64_t out_element_bytes = out.is_f32 ? 4 : 2;
   return Check(
-      kernels::SkinnyLinear({.x = Data(op.in) + row_begin * in.stride * 2,
+      kernels::SkinnyLinear({.x = Data(op.in),
                              .x_stride = in.stride,
                              .w = weight.data(),
                              .bias = op.bias == nullptr ? nullptr : OnGpu(op.bias).data(),
-                             .y = Data(op.out) + row_begin * out.stride * out_element_bytes,
+                             .y = Data(op.out),
                              .y_stride = out.stride,
                              .y_is_f32 = out.is_f32,
                              .gated = IsGated(op),
@@ -237,6 +243,27 @@ absl::Status StepLauncher::RunSkinny(const LinearOp& op, int32_t row_begin, int3
                              .counters = reinterpret_cast<uint32_t*>(skinny_counters_.get())},
                             context_.stream(), NextOrder()),
       "product of few rows");
+}
+
+absl::Status StepLauncher::RunFixedLinear(const LinearOp& op, int32_t rows) {
+  const CudaWeight& weight = OnGpu(op.weight);
+  const ValuePlace& in = Place(op.in);
+  const ValuePlace& out = Place(op.out);
+  return Check(kernels::FixedLinear({.x = Data(op.in),
+                                     .x_stride = in.stride,
+                                     .w = weight.data(),
+                                     .bias = op.bias == nullptr ? nullptr : OnGpu(op.bias).data(),
+                                     .y = Data(op.out),
+                                     .y_stride = out.stride,
+                                     .y_is_f32 = out.is_f32,
+                                     .gated = IsGated(op),
+                                     .type = type_,
+                                     .rows = rows,
+                                     .n = static_cast<int32_t>(weight.padded_rows()),
+                                     .k = static_cast<int32_t>(weight.padded_cols()),
+                                     .num_sms = context_.num_sms()},
+                                    context_.stream(), NextOrder()),
+               "product of many rows");
 }
 
 absl::Status StepLauncher::RunGatedLinear(const LinearOp& op, int32_t rows) {
@@ -307,7 +334,7 @@ absl::Status StepLauncher::TuneProducts(int32_t tokens_max, Duration budget) {
     const bool samples =
         list_.values[static_cast<size_t>(linear->in.value)].rows == ValueRows::kSamples;
     const int32_t rows_max = samples ? limits_.samples_max : tokens_max;
-    if (!known && rows_max > kSkinnyRowsMax) products.emplace_back(linear, rows_max);
+    if (!known && rows_max > kFewRowsMax) products.emplace_back(linear, rows_max);
   }
   for (const auto& [linear, rows_max] : products) {
     RETURN_IF_ERROR(context_.matmul().Prepare(

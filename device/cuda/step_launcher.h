@@ -21,9 +21,9 @@
 
 namespace baton {
 
-// Rows of a step that skinny kernels take at a time; more go to gated_linear and cuBLASLt, but in
-// the deterministic mode.
-inline constexpr int32_t kSkinnyRowsMax = 64;
+// Rows of a step that the skinny kernel takes; more go to gated_linear and cuBLASLt, or, in the
+// deterministic mode, to what gives its bits.
+inline constexpr int32_t kFewRowsMax = 64;
 
 // What a launch needs to know of a step.
 struct StepRun {
@@ -71,7 +71,8 @@ class StepLauncher {
   absl::Status Run(const AttentionOp& op);
   absl::Status Run(const GatherRowsOp& op);
   absl::Status Run(const SampleOp& op);
-  absl::Status RunSkinny(const LinearOp& op, int32_t row_begin, int32_t rows);
+  absl::Status RunSkinny(const LinearOp& op, int32_t rows);
+  absl::Status RunFixedLinear(const LinearOp& op, int32_t rows);
   absl::Status RunGatedLinear(const LinearOp& op, int32_t rows);
   absl::Status RunMatmul(const LinearOp& op, int32_t rows);
   cuda::MatmulShape MatmulShapeOf(const LinearOp& op) const;

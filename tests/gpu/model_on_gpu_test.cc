@@ -112,12 +112,12 @@ TEST(ModelOnGpuDeterministic, TokensDoNotDependOnChunks) {
   auto device = MakeCudaDevice(options);
   LoadedModel model = LoadOrDie(CarriedModel("prose-1m-draft"), {}, *device);
   std::vector<int32_t> prompt;
-  for (int i = 0; i < 150; ++i) prompt.push_back(3 + i * 7 % 200);
+  for (int i = 0; i < 400; ++i) prompt.push_back(3 + i * 7 % 200);
   const SamplingParams sampling{.temperature = 1.0f, .seed = 11};
   const auto whole = TokenIds(
-      Generate(*model.runner, prompt, BlockRange(0, 4), {.num_tokens = 32, .sampling = sampling}));
-  for (const int32_t chunk : {1, 33, 64, 149}) {
-    EXPECT_EQ(TokenIds(Generate(*model.runner, prompt, BlockRange(4, 8),
+      Generate(*model.runner, prompt, BlockRange(0, 7), {.num_tokens = 32, .sampling = sampling}));
+  for (const int32_t chunk : {1, 33, 64, 110, 200, 399}) {
+    EXPECT_EQ(TokenIds(Generate(*model.runner, prompt, BlockRange(7, 14),
                                 {.num_tokens = 32, .sampling = sampling, .chunk_tokens = chunk})),
               whole)
         << chunk;
