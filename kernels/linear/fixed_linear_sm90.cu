@@ -307,15 +307,17 @@ __device__ __forceinline__ void Finish(const Args& args, const Maps& maps, unsig
   const float2 bias = LoadBias<kType>(args.out, place.tile);
 #pragma unroll
   for (int part = 0; part < T::kParts; ++part) {
-    if (sender) ptx::BulkWaitRead();  // What was sent before.
+    ptx::BulkWaitRead();  // What the sender sent before.
     ptx::NamedBarrierSync(1 + warpgroup, kWarpgroup);
     WriteResults<T, kType>(args, results, bias, part, d);
     ptx::FenceProxyAsyncShared();
     ptx::NamedBarrierSync(1 + warpgroup, kWarpgroup);
-    if (!sender) continue;
     const int32_t row = place.first_row + part * T::kSentTokens;
-    if (n < args.out.n && row < args.out.rows) ptx::TmaStore2d(&maps.y, n, row, results);
-    ptx::BulkCommit();
+    if (sender && n < args.out.n && row < args.out.rows) {
+      ptx::TmaStore2d(&maps.y, n, row, results);
+      ptx::BulkCommit();
+    }
+    __syncwarp();  // Whole warps take part in barriers and wgmma.
   }
 }
 

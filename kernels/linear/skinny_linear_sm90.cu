@@ -1,5 +1,5 @@
-// y[m, n] = sum_k x[m, k] w[n, k] + bias[n]          x [rows, k], w [n, k], y [rows, n], rows <=
-// 256 gated: w has 2n rows in groups of 8, gate then up; y = silu(gate) * up
+// y[m, n] = sum_k x[m, k] w[n, k] + bias[n]        x [rows, k], w [n, k], y [rows, n], rows <= 256
+// gated: w has 2n rows in groups of 8, gate then up; y = silu(gate) * up
 //
 // Operands are swapped: weights are the 64-row operand of wgmma, tokens its N = 8 to 256 columns
 // (missing ones are zeros). The chunks of all tiles (128 weight rows by 128 columns) form one
@@ -147,25 +147,24 @@ __global__ void __launch_bounds__(T::kThreads, T::kTokens > 64 ? 1 : 2)
                      .stages = shared + (misaligned == 0 ? 0 : 1024 - misaligned),
                      .num_stages = args.num_stages};
   const auto run = static_cast<int32_t>(gridDim.x - 1 - blockIdx.x);
-  const int64_t begin = SkinnyRunBegin(args.num_chunks, gridDim.x, run);
-  const int64_t end = SkinnyRunBegin(args.num_chunks, gridDim.x, run + 1);
+  const auto begin = [&] { return SkinnyRunBegin(args.num_chunks, gridDim.x, run); };
+  const auto end = [&] { return SkinnyRunBegin(args.num_chunks, gridDim.x, run + 1); };
+  const auto count = [&] { return static_cast<int32_t>(end() - begin()) * T::kStagesOfChunk; };
+  if (threadIdx.x == kConsumers) {
+    StartRing<T>(args, &w_map, ring, begin() * T::kStagesOfChunk, count());
+  }
+  __syncthreads();
+  ptx::DependencyTrigger();
   if (threadIdx.x >= kConsumers) {
     if constexpr (T::kMovesRegisters) ptx::ReleaseRegisters<40>();
-    const int64_t first_stage = begin * T::kStagesOfChunk;
-    const auto count = static_cast<int32_t>(end - begin) * T::kStagesOfChunk;
-    if (threadIdx.x == kConsumers) StartRing<T>(args, &w_map, ring, first_stage, count);
-    __syncthreads();
-    ptx::DependencyTrigger();
     if (threadIdx.x == kConsumers) {
-      KeepRingFull<T>(args, &w_map, &x_map, ring, first_stage, count);
+      KeepRingFull<T>(args, &w_map, &x_map, ring, begin() * T::kStagesOfChunk, count());
     }
     return;
   }
   if constexpr (T::kMovesRegisters) ptx::AcquireRegisters<232>();
-  __syncthreads();
-  ptx::DependencyTrigger();
   ptx::DependencyWait();
-  Consume<T, kType>(args, ring, run, begin, end);
+  Consume<T, kType>(args, ring, run, begin(), end());
 }
 
 struct Launchable {
