@@ -68,7 +68,10 @@ void WriteJson(const char* path, const std::vector<BenchRow>& rows, const char* 
   cudaDeviceProp properties;
   Require(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
   const char* commit = std::getenv("BATON_COMMIT");
-  const char* date = std::getenv("BATON_DATE");
+  char date[] = "YYYY-MM-DD";
+  const std::time_t now = std::time(nullptr);
+  std::tm calendar = {};
+  std::strftime(date, sizeof(date), "%Y-%m-%d", gmtime_r(&now, &calendar));
   std::ofstream out(path);
   out << "[\n";
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -77,8 +80,8 @@ void WriteJson(const char* path, const std::vector<BenchRow>& rows, const char* 
         << row.unit << "\", \"anchor\": \"" << row.anchor
         << "\", \"anchor_value\": " << row.anchor_value << ", \"ratio\": " << row.ratio
         << ", \"command\": \"" << command << "\", \"hardware\": \"" << properties.name
-        << "\", \"date\": \"" << (date != nullptr ? date : "") << "\", \"commit\": \""
-        << (commit != nullptr ? commit : "") << "\"}" << (i + 1 < rows.size() ? "," : "") << "\n";
+        << "\", \"date\": \"" << date << "\", \"commit\": \"" << (commit != nullptr ? commit : "")
+        << "\"}" << (i + 1 < rows.size() ? "," : "") << "\n";
   }
   out << "]\n";
 }
@@ -195,6 +198,11 @@ void GpuBench::ReportFlops(const std::string& name, double us, double flops,
           .anchor = anchor,
           .anchor_value = anchor == "none" ? 0 : anchor_tflops,
           .ratio = anchor == "none" ? 0 : tflops / anchor_tflops});
+}
+
+void GpuBench::ReportProduct(const std::string& name, double us, double flops) {
+  const double anchor = Anchor("cublas_8192");
+  ReportFlops(name, us, flops, anchor > 0 ? "cuBLAS 8192^3" : "none", anchor);
 }
 
 void* DeviceAllocate(size_t bytes) {

@@ -44,6 +44,8 @@ class GpuBench {
   // "TFLOP/s" of `flops` in `us` against `anchor_tflops`.
   void ReportFlops(const std::string& name, double us, double flops, const std::string& anchor,
                    double anchor_tflops);
+  // The same of a product, against the largest one of cuBLAS that gpu_anchors.py timed.
+  void ReportProduct(const std::string& name, double us, double flops);
   const std::vector<BenchRow>& rows() const { return rows_; }
 
  private:
