@@ -20,8 +20,9 @@
 // 4096 rows: 6144x4096 567 / 732 / 730, 4096x4096 641 / 680 / 644, gated 14336x4096 650 / 614 /
 // 627, 4096x14336 644 / 644 / 653. In long runs, turn about with the best of cuBLASLt's algorithms,
 // the latter's time over ours at 2048 / 4096 rows: 0.96 / 0.95, 0.91 / 0.98, 28672x4096 0.92 / 0.90
-// and 0.90 / 0.90. A prefill step of 4096 tokens of the 8B shape: 38.1 to 38.6 thousand tokens a
-// second, 41.7 with cuBLASLt and gated_linear, 14 with the skinny kernel 64 rows at a time.
+// and 0.90 / 0.90. A prefill step of 4096 tokens of the 8B shape: 37.9 to 40.2 thousand tokens a
+// second in four runs, 41.7 with cuBLASLt and gated_linear, 14 with the skinny kernel 64 rows at a
+// time.
 //
 // Beside it SkinnyLinear is slower with few weights, faster where reading them is most of the work
 // (SkinnyLinearIsFaster; 256 sequences of the 8B shape: 19.3 ms a step, 19.7 by it alone).
