@@ -42,6 +42,9 @@ class CudaContext {
   CudaMemory& memory() const { return *memory_; }
   WeightUploader& uploader() const { return *uploader_; }
   CaptureGate& capture_gate() { return capture_gate_; }
+  // Held by whoever puts work into the stream: while one thread captures it, what another launched
+  // would become part of the graph, and a synchronisation would end the capture.
+  Mutex& stream_mutex() { return stream_mutex_; }
   cuda::MatmulPlans& matmul() const { return *matmul_; }
 
   // Makes the GPU current for the calling thread.
@@ -66,6 +69,7 @@ class CudaContext {
   std::unique_ptr<cuda::MatmulPlans> matmul_;
 
   CaptureGate capture_gate_;
+  Mutex stream_mutex_;
   mutable Mutex mutex_;
   absl::Status failure_ GUARDED_BY(mutex_);
 };

@@ -56,6 +56,7 @@ absl::StatusOr<std::unique_ptr<CudaProgram>> CudaProgram::Create(const OpList& l
                      AttentionPlanner::Create(*attention, kv.layout().block_tokens, padded,
                                               context.deterministic()));
   }
+  MutexLock lock(context.stream_mutex());
   RETURN_IF_ERROR(program->Allocate(std::max(buckets.back(), padded.sequences_max), kv));
   return program;
 }
@@ -67,7 +68,10 @@ CudaProgram::CudaProgram(Private, const OpList& list, absl::Span<const int32_t> 
 CudaProgram::~CudaProgram() {
   cudaSetDevice(context_.ordinal());
   // Steps in flight still write to what is freed next. A lost GPU answers with its error.
-  cudaStreamSynchronize(context_.stream());
+  {
+    MutexLock lock(context_.stream_mutex());
+    cudaStreamSynchronize(context_.stream());
+  }
   for (auto& [rows, graph] : graphs_) {
     if (graph.executable != nullptr) cudaGraphExecDestroy(graph.executable);
   }
@@ -214,7 +218,11 @@ absl::StatusOr<DeviceTicket> CudaProgram::Enqueue(int bucket, const StepMeta& me
   slot.return_logits = meta.return_logits;
   slot.kv_marks->Clear();
   slot.waited_since = kNever;
-  const absl::Status status = EnqueueStep(meta, slot);
+  absl::Status status;
+  {
+    MutexLock lock(context_.stream_mutex());
+    status = EnqueueStep(meta, slot);
+  }
   if (!status.ok()) {
     return absl::UnavailableError(absl::StrCat(context_.name(), ": ", status.message()));
   }

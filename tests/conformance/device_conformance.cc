@@ -1,8 +1,10 @@
 #include "tests/conformance/device_conformance.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "common/base/check.h"
 #include "gmock/gmock.h"
@@ -18,6 +20,21 @@ std::vector<int32_t> Range(int32_t begin, int32_t end) {
   std::vector<int32_t> out(static_cast<size_t>(end - begin));
   std::iota(out.begin(), out.end(), begin);
   return out;
+}
+
+// Each value within `tolerance` of the row's largest; `expected` may have more rows.
+bool RowsAreNear(const std::vector<float>& actual, const std::vector<float>& expected, size_t cols,
+                 double tolerance) {
+  for (size_t row = 0; row < actual.size(); row += cols) {
+    double largest = 0;
+    double error = 0;
+    for (size_t i = row; i < row + cols; ++i) {
+      largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
+      error = std::max(error, std::abs(static_cast<double>(actual[i]) - expected[i]));
+    }
+    if (!(error <= tolerance * largest)) return false;
+  }
+  return true;
 }
 
 constexpr int32_t kTokensMax = 128;  // Enough work for the helpers of a CPU device.
@@ -260,6 +277,54 @@ TEST_P(DeviceConformance, ProgramsOfOneDeviceTakeTurns) {
     EXPECT_EQ(b.Finish(ticket_b).logits, expected_b);
     EXPECT_EQ(a.Finish(ticket_a).logits, expected_a);
   }
+}
+
+TEST_P(DeviceConformance, ProgramsOfOneDeviceRunOnThreadsOfTheirOwn) {
+  // As two models in one process do, or a prefill and a decode worker. Prompts and single tokens of
+  // every number of sequences, so that graphs are captured while the other program launches.
+  constexpr int kThreads = 3;
+  constexpr int32_t kSequences = 12;
+  std::vector<std::thread> threads;
+  std::vector<std::string> failures(kThreads);
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (uint32_t round = 0; round < 6 && failures[t].empty(); ++round) {
+        Compiled c(*device_, 16, 1 + round);
+        std::vector<TestSequence> prompts;
+        std::vector<TestSequence> steps;
+        for (int32_t i = 0; i < kSequences; ++i) {
+          const auto tokens = RandomTokens(10, 7 * round + static_cast<uint32_t>(i));
+          prompts.push_back({.start_position = 0,
+                             .token_source = {tokens.begin(), tokens.end() - 1},
+                             .block_table = {i},
+                             .sample_rows = {}});
+          steps.push_back({.start_position = 9,
+                           .token_source = {tokens.back()},
+                           .block_table = {i},
+                           .sample_rows = {0}});
+        }
+        c.Run(prompts);
+        std::vector<float> expected;
+        for (const TestSequence& step : steps) {
+          const auto logits = c.Run({step}).logits;
+          expected.insert(expected.end(), logits.begin(), logits.end());
+        }
+        const size_t cols = expected.size() / kSequences;
+        for (int32_t n = 1; n <= kSequences; ++n) {
+          const std::vector<TestSequence> batch(steps.begin(), steps.begin() + n);
+          for (int again = 0; again < 3; ++again) {
+            c.Run(prompts);
+            const auto logits = c.Run(batch).logits;
+            if (!RowsAreNear(logits, expected, cols, 2 * GetParam().tolerance)) {
+              failures[t] = "other logits with " + std::to_string(n) + " sequences";
+            }
+          }
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
 }
 
 TEST_P(DeviceConformance, AProgramMayBeDestroyedWithStepsInFlight) {

@@ -60,9 +60,9 @@ def ask_all(baton, endpoint, requests):
         return list(pool.map(lambda seed: ask(baton, endpoint, seed), range(requests)))
 
 
-def one_process(baton, requests):
+def one_process(baton, requests, *flags):
     serve = Daemon(baton, "serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
-                   "--device", "cuda", *FLAGS, MODEL)
+                   "--device", "cuda", *FLAGS, *flags, MODEL)
     await_model(baton, serve.ready["listen"], "m", tokens=2, limit=30)
     answers = ask_all(baton, serve.ready["listen"], requests)
     serve.stop()
@@ -119,6 +119,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     expected = one_process(args.baton, args.requests)
+    # Two loops launch on one GPU, each from its thread.
+    expect_exact(one_process(args.baton, args.requests, "--split"), expected)
+    print(f"{args.requests} long prompts through both workers in one process: the same", flush=True)
     cluster = Cluster(args.baton, args.kv_wire, 1, ("--log-level", "debug", *FLAGS, MODEL))
     await_model(args.baton, cluster.endpoint, "m", tokens=2, limit=30)
     undisturbed(cluster, expected)
