@@ -123,7 +123,14 @@ class PrefillLoopOfLayersTest : public PrefillLoopTest {
  protected:
   PrefillLoopOfLayersTest() : PrefillLoopTest(/*with_sender=*/true, /*kv_layers=*/4) {}
 
-  // Turns until the step in flight ends; what was copied after each.
+  void ExpectDelivered() {
+    Turns(2);
+    transfer_.PumpDry();
+    Turns(2);
+    ASSERT_TRUE(decode_.received.has_value());
+    transfer_.receiver()->ConfirmProgress(TransferId(1));
+  }
+  // Turns while the step in flight does not end; what was copied after those that copied something.
   std::vector<uint64_t> CopiedOfAHeldStep(int turns) {
     executor_.Hold();
     std::vector<uint64_t> copied;
@@ -167,11 +174,7 @@ TEST_F(PrefillLoopOfLayersTest, TheNextStepBeginsWithItsFirstLayer) {
   EXPECT_THAT(CopiedOfAHeldStep(8), ElementsAre(0, 2, 4, 6, 8));
   Turns(1);
   EXPECT_THAT(CopiedOfAHeldStep(8), ElementsAre(10, 12, 14, 16));
-  Turns(2);
-  transfer_.PumpDry();
-  Turns(2);
-  ASSERT_TRUE(decode_.received.has_value());
-  transfer_.receiver()->ConfirmProgress(TransferId(1));
+  ExpectDelivered();
 }
 
 TEST_F(PrefillLoopOfLayersTest, FewBytesOfTheNextStepWaitTooWhateverTheFirstHasPushed) {
@@ -181,11 +184,7 @@ TEST_F(PrefillLoopOfLayersTest, FewBytesOfTheNextStepWaitTooWhateverTheFirstHasP
   Turns(1);  // The rest of the first step's blocks, in one range each.
   // One block is left: two layers at a time.
   EXPECT_THAT(CopiedOfAHeldStep(8), ElementsAre(6, 7, 8));
-  Turns(2);
-  transfer_.PumpDry();
-  Turns(2);
-  ASSERT_TRUE(decode_.received.has_value());
-  transfer_.receiver()->ConfirmProgress(TransferId(1));
+  ExpectDelivered();
 }
 
 TEST_F(PrefillLoopOfLayersTest, FewBytesWaitForMoreAndTheLastLayersWaitForNothing) {
@@ -193,11 +192,7 @@ TEST_F(PrefillLoopOfLayersTest, FewBytesWaitForMoreAndTheLastLayersWaitForNothin
   ASSERT_TRUE(loop_->Enqueue(Start(1, 3, StartMode::kPrefill)).ok());
   // Of one block two layers at a time.
   EXPECT_THAT(CopiedOfAHeldStep(8), ElementsAre(0, 1, 2));
-  Turns(2);
-  transfer_.PumpDry();
-  Turns(2);
-  ASSERT_TRUE(decode_.received.has_value());
-  transfer_.receiver()->ConfirmProgress(TransferId(1));
+  ExpectDelivered();
 }
 
 TEST_F(PrefillLoopOfLayersTest, WhatTheStepHasNotReportedFollowsWhenItHasEnded) {
